@@ -1,0 +1,108 @@
+# The development tasks of fedhttp. `make` alone lists them.
+#
+# Every folder with a go.mod is a module of its own and is found by that file,
+# so a new module takes part without a change here. Modules under tools/ serve
+# development: they are vetted and kept tidy, but are no part of the library.
+
+SHELL       := bash
+.SHELLFLAGS := -euo pipefail -c
+
+# Each module stands on its own go.mod, whatever go.work a developer keeps.
+export GOWORK := off
+
+FUZZTIME  ?= 10s
+BENCH     ?= .
+BENCHTIME ?= 1s
+TESTFLAGS ?=
+
+FIND_MODULES := find . -name go.mod -not -path './.git/*' -not -path './bin/*' -not -path '*/testdata/*'
+# "." is the root module and comes first.
+ALL_MODULES  := $(sort $(patsubst %/go.mod,%,$(shell $(FIND_MODULES))))
+MODULES      := $(filter-out ./tools/%,$(ALL_MODULES))
+# tools/lint only names a tool: it has no Go file that vet could look at.
+VET_MODULES  := $(filter-out ./tools/lint,$(ALL_MODULES))
+
+BIN      := $(CURDIR)/bin
+GOLANGCI := $(BIN)/golangci-lint
+
+.DEFAULT_GOAL := help
+.PHONY: help test lint fmt-check vet tidy-check golangci fuzz bench cover tools-check example-check clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@echo "modules: $(MODULES)"
+
+test: ## run the tests of every module under the race detector (TESTFLAGS=...)
+	@failed=(); for m in $(MODULES); do \
+		echo "== test $$m"; \
+		CGO_ENABLED=1 go test -C "$$m" -race $(TESTFLAGS) ./... || failed+=("$$m"); \
+	done; \
+	if (( $${#failed[@]} )); then echo "tests failed in: $${failed[*]}" >&2; exit 1; fi
+
+lint: fmt-check vet golangci ## gofmt, go vet and golangci-lint, for every module
+
+fmt-check: ## fail on files that gofmt would change
+	@echo "== gofmt"
+	@unformatted="$$("$$(go env GOROOT)/bin/gofmt" -s -l .)"; \
+	if [[ -n "$$unformatted" ]]; then \
+		printf 'not formatted, run gofmt -s -w on:\n%s\n' "$$unformatted" >&2; exit 1; \
+	fi
+
+vet: ## go vet, for every module
+	@for m in $(VET_MODULES); do echo "== vet $$m"; go vet -C "$$m" ./...; done
+
+tidy-check: ## fail where go mod tidy would change a go.mod or go.sum
+	@for m in $(ALL_MODULES); do echo "== tidy $$m"; go mod tidy -C "$$m" -diff; done
+
+golangci: $(GOLANGCI) ## golangci-lint alone, every module under the root's settings
+	@for m in $(MODULES); do \
+		echo "== golangci-lint $$m"; \
+		(cd "$$m" && "$(GOLANGCI)" run --config "$(CURDIR)/.golangci.yml" ./...); \
+	done
+
+$(GOLANGCI): tools/lint/go.mod tools/lint/go.sum
+	@echo "== building golangci-lint $$(go list -C tools/lint -m -f '{{.Version}}' github.com/golangci/golangci-lint/v2) from source (minutes the first time)"
+	@mkdir -p "$(BIN)"
+	@CGO_ENABLED=0 go build -C tools/lint -trimpath -o "$@" github.com/golangci/golangci-lint/v2/cmd/golangci-lint & build=$$!; \
+	start=$$SECONDS; \
+	while sleep 1; kill -0 "$$build" 2>/dev/null; do \
+		took=$$(( SECONDS - start )); \
+		if (( took % 20 == 0 )); then echo "   still building after $$took s"; fi; \
+	done; \
+	wait "$$build"
+	@touch "$@"
+
+fuzz: ## run each fuzz target of each package for FUZZTIME (10s)
+	@FUZZTIME="$(FUZZTIME)" .ci/fuzz $(MODULES)
+
+bench: ## run the benchmarks (BENCH=regexp, BENCHTIME=1s)
+	@for m in $(MODULES); do \
+		echo "== bench $$m"; \
+		go test -C "$$m" -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem ./...; \
+	done
+
+cover: ## test coverage of each module, profiles in bin/cover
+	@mkdir -p "$(BIN)/cover"
+	@for m in $(MODULES); do \
+		name="$${m#./}"; name="$${name//\//-}"; [[ "$$name" != . ]] || name=root; \
+		profile="$(BIN)/cover/$$name.out"; \
+		echo "== cover $$m"; \
+		go test -C "$$m" -coverpkg=./... -coverprofile="$$profile" ./...; \
+		go tool -C "$$m" cover -func="$$profile" | tail -n 1; \
+	done
+
+tools-check: ## test the tools that check the others
+	@echo "== test ./tools/figures"
+	@go test -C tools/figures ./...
+
+example-check: ## run the example with -json and check its figures
+	@if [[ ! -f example/go.mod ]]; then echo "example/ is missing: there is nothing to check" >&2; exit 1; fi
+	@echo "== example: build"
+	@mkdir -p "$(BIN)"
+	@go build -C example -o "$(BIN)/example" .
+	@go build -C tools/figures -o "$(BIN)/figures" .
+	@echo "== example: run and check the figures"
+	@"$(BIN)/figures" "$(BIN)/example" -json
+
+clean: ## remove what the other targets built
+	@rm -rf "$(BIN)"

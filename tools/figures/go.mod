@@ -1,0 +1,3 @@
+module github.com/fedhttp/fedhttp/tools/figures
+
+go 1.26.0
