@@ -1,0 +1,286 @@
+package fedhttp
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Anchor is the trust material for a peer.
+type Anchor struct {
+	// Version identifies the anchor. Required: an anchor without one is refused
+	// as empty. It is sent as X-Federation-Anchor-Version.
+	Version string
+	// IssuedAt and ExpiresAt bound its life; zero is unknown, and not compared.
+	// An anchor issued before the last good one, issued more than a minute in
+	// the future, or expired is refused.
+	IssuedAt, ExpiresAt time.Time
+	// RefreshHint is how long after a fetch MaintainAnchors fetches again.
+	// Zero: half of the remaining life.
+	RefreshHint time.Duration
+}
+
+// AnchorSource fetches a peer's current anchor. It is called by one goroutine a
+// peer at a time, must not go through the Transport that it serves, and should
+// end when ctx does. A panic is an error; one that never returns keeps the peer
+// without refreshes, and nothing else.
+type AnchorSource interface {
+	FetchAnchor(ctx context.Context, peer string) (Anchor, error)
+}
+
+// refreshResult is what fetching an anchor came to. It is a closed set.
+type refreshResult uint8
+
+const (
+	refreshFailed    refreshResult = iota // no anchor, or one that was refused; the last good one stays
+	refreshConfirmed                      // the same version, freshly fetched
+	refreshAdvanced                       // a newer version
+)
+
+var refreshNames = []string{"failed", "confirmed", "advanced"}
+
+// String returns the result's token, such as "advanced".
+func (r refreshResult) String() string { return enumString(refreshNames, "refresh result", r) }
+
+// anchorFetchTimeout bounds one fetch, so that a call to a peer whose anchor
+// endpoint hangs goes on.
+const anchorFetchTimeout = 5 * time.Second
+
+var (
+	errFetchHangs  = errors.New("the fetch before has not returned yet")
+	errNoAnchor    = errors.New("no anchor source is configured")
+	errExpired     = errors.New("the anchor has expired")
+	errAnchorEmpty = errors.New("the anchor is empty: it has no version")
+)
+
+// anchorKeeper holds one peer's anchor and fetches it anew, one fetch at a time,
+// for everybody who waits.
+type anchorKeeper struct {
+	peer     string
+	source   AnchorSource
+	lifetime context.Context // the Transport's: a fetch belongs to no single call
+	current  atomic.Pointer[keptAnchor]
+
+	started     atomic.Uint64 // fetches begun so far; the number of the latest
+	outstanding atomic.Bool   // a source was called and has not returned
+
+	mu       sync.Mutex
+	flight   chan struct{} // closed when the fetch on its way has ended; nil: none is
+	lastAt   time.Time     // when the last fetch began
+	last     fetchOutcome  // the last fetch that ended
+	failures int           // in a row
+	dueAt    time.Time     // when MaintainAnchors wants the next
+}
+
+type keptAnchor struct {
+	Anchor
+	fetchedAt time.Time
+}
+
+type fetchOutcome struct {
+	number uint64
+	result refreshResult
+	err    error
+}
+
+func (k *anchorKeeper) anchor() Anchor {
+	if a := k.current.Load(); a != nil {
+		return a.Anchor
+	}
+	return Anchor{}
+}
+
+// valid reports whether there is an anchor that has not expired.
+func (k *anchorKeeper) valid(now time.Time) bool {
+	a := k.current.Load()
+	return a != nil && (a.ExpiresAt.IsZero() || now.Before(a.ExpiresAt))
+}
+
+// mark tells a fetch that begins after this call from one that began before.
+func (k *anchorKeeper) mark() uint64 { return k.started.Load() }
+
+// nextFetch is when the next fetch may begin.
+func (k *anchorKeeper) nextFetch(interval time.Duration) time.Time {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.lastAt.Add(interval)
+}
+
+func (k *anchorKeeper) lastResult() refreshResult {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.last.result
+}
+
+// ensure obtains an anchor before a send, and reports whether it waited for a
+// fetch. Where none is required, only the calls up to the end of the first fetch
+// wait: a peer whose anchor endpoint is down is not slowed down call by call.
+func (k *anchorKeeper) ensure(ctx context.Context, required bool, interval time.Duration) (waited bool, err error) {
+	now := time.Now()
+	if k.valid(now) {
+		return false, nil
+	}
+	if k.source == nil {
+		return false, errNoAnchor
+	}
+	k.mu.Lock()
+	ended, flying, tooSoon := k.last, k.flight != nil, now.Before(k.lastAt.Add(interval))
+	k.mu.Unlock()
+	switch {
+	case ended.number == 0:
+	case !required || tooSoon && !flying:
+		return false, cmp.Or(ended.err, errExpired)
+	}
+	// Whatever is on its way will do: there is nothing that it could be too old for.
+	if _, err := k.refresh(ctx, ended.number, k.anchor().Version, interval); err != nil {
+		return true, err
+	}
+	if !k.valid(time.Now()) {
+		return true, errExpired
+	}
+	return true, nil
+}
+
+// refresh waits for a fetch that began after mark, or until there is another
+// version than the one that the caller went out under, which is as good. It
+// starts a fetch where none is on its way. That goes on when ctx ends, for the
+// others who wait.
+func (k *anchorKeeper) refresh(ctx context.Context, mark uint64, under string, interval time.Duration) (refreshResult, error) {
+	if k.source == nil {
+		return refreshFailed, errNoAnchor
+	}
+	for {
+		k.mu.Lock()
+		if k.anchor().Version != under {
+			k.mu.Unlock()
+			return refreshAdvanced, nil
+		}
+		if last := k.last; last.number > mark {
+			k.mu.Unlock()
+			return last.result, last.err
+		}
+		flight := k.start(interval)
+		k.mu.Unlock()
+		select {
+		case <-flight:
+		case <-ctx.Done():
+			return refreshFailed, contextError(ctx)
+		}
+	}
+}
+
+// kick has a fetch started that nobody waits for.
+func (k *anchorKeeper) kick(interval time.Duration) {
+	if k.source == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.start(interval)
+}
+
+// start returns the flight on its way, a new one where none is. k.mu is held.
+func (k *anchorKeeper) start(interval time.Duration) chan struct{} {
+	if k.flight != nil {
+		return k.flight
+	}
+	k.flight = make(chan struct{})
+	var wait time.Duration
+	if !k.lastAt.IsZero() {
+		wait = time.Until(k.lastAt.Add(interval))
+	}
+	go k.fly(k.flight, wait, interval)
+	return k.flight
+}
+
+func (k *anchorKeeper) fly(flight chan struct{}, wait, interval time.Duration) {
+	defer close(flight)
+	open := k.sleep(wait)
+
+	k.mu.Lock()
+	k.lastAt = time.Now()
+	out := fetchOutcome{number: k.started.Add(1), err: ErrClosed}
+	k.mu.Unlock()
+
+	var fetched Anchor
+	if open {
+		fetched, out.err = k.fetch()
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := time.Now()
+	if out.err == nil {
+		out.result, out.err = k.take(fetched, now)
+	}
+	k.last, k.flight = out, nil
+	k.plan(now, interval)
+}
+
+// sleep reports whether the Transport was still open at the end of d.
+func (k *anchorKeeper) sleep(d time.Duration) bool {
+	if d > 0 {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-k.lifetime.Done():
+		}
+	}
+	return k.lifetime.Err() == nil
+}
+
+// fetch asks the source, for a bounded time and whatever it does.
+func (k *anchorKeeper) fetch() (Anchor, error) {
+	if !k.outstanding.CompareAndSwap(false, true) {
+		return Anchor{}, errFetchHangs
+	}
+	ctx, cancel := context.WithTimeout(k.lifetime, anchorFetchTimeout)
+	defer cancel()
+	type answer struct {
+		anchor Anchor
+		err    error
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		var a answer
+		defer func() {
+			if fault := recover(); fault != nil {
+				a = answer{err: fmt.Errorf("the anchor source panicked: %s", bounded(fmt.Sprint(fault)))}
+			}
+			k.outstanding.Store(false)
+			answered <- a
+		}()
+		a.anchor, a.err = k.source.FetchAnchor(ctx, k.peer)
+	}()
+	select {
+	case a := <-answered:
+		return a.anchor, a.err
+	case <-ctx.Done():
+		return Anchor{}, fmt.Errorf("the anchor source has not answered: %w", context.Cause(ctx))
+	}
+}
+
+// take makes a the current anchor, or says why not. The last good one stays
+// where it is refused. k.mu is held.
+func (k *anchorKeeper) take(a Anchor, now time.Time) (refreshResult, error) {
+	old := k.current.Load()
+	switch {
+	case a.Version == "":
+		return refreshFailed, errAnchorEmpty
+	case !a.ExpiresAt.IsZero() && !now.Before(a.ExpiresAt):
+		return refreshFailed, fmt.Errorf("anchor %s expired at %s", quote(a.Version), a.ExpiresAt.UTC().Format(time.RFC3339))
+	case a.IssuedAt.After(now.Add(maxFuture)):
+		return refreshFailed, fmt.Errorf("anchor %s is issued in the future, at %s", quote(a.Version), a.IssuedAt.UTC().Format(time.RFC3339))
+	case old != nil && !a.IssuedAt.IsZero() && a.IssuedAt.Before(old.IssuedAt):
+		return refreshFailed, fmt.Errorf("anchor %s is older than %s, the one at hand", quote(a.Version), quote(old.Version))
+	}
+	k.current.Store(&keptAnchor{a, now})
+	if old != nil && old.Version == a.Version {
+		return refreshConfirmed, nil
+	}
+	return refreshAdvanced, nil
+}

@@ -1,0 +1,285 @@
+package fedhttp
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// attempt is one send of a call: what went out, and what is known of it.
+type attempt struct {
+	request http.Request
+	header  ownedHeader
+	trace   httptrace.ClientTrace
+	body    responseBody
+	cancel  context.CancelFunc
+	timer   *time.Timer // AttemptTimeout; nil: there is none
+	slot    slot
+	span    span
+
+	anchor Anchor // what it went out under
+	mark   uint64 // fetches that begin after it have a higher number
+
+	fence   fence
+	expired bool // AttemptTimeout ended it
+
+	// What came of it. One of resp and err is nil.
+	resp     *http.Response
+	err      error
+	delivery Delivery
+	reading  reading
+	degraded bool
+	verdict  Verdict
+	reason   Reason
+}
+
+// admit asks the breaker for the slot that the next send uses.
+func (c *call) admit() bool {
+	b := c.peer.breaker.Load()
+	slot, ok := b.admit(c.sends > 0)
+	if !ok {
+		c.decision.RetryAt = b.retryAt(time.Now())
+	}
+	c.admitted = slot
+	return ok
+}
+
+// send makes one attempt, which was admitted, and leaves it, judged, in c.last.
+func (c *call) send() {
+	p := c.peer
+	a := &c.first
+	if c.sends > 0 {
+		a = &attempt{}
+	}
+	c.last = a
+	c.sends++
+	a.slot, c.admitted = c.admitted, slot{}
+	a.anchor, a.mark = p.anchors.anchor(), p.anchors.mark()
+
+	ctx, cancel := context.WithCancel(c)
+	a.cancel = cancel
+	spanCtx := c.t.tracing.startAttempt(ctx, c, a)
+	a.fence.cancel = cancel
+	a.trace.GetConn, a.trace.GotConn = a.fence.getConn, a.fence.gotConn
+	// The copy lives in the attempt, not on its own; WithContext is inlined.
+	a.request = *c.in.WithContext(httptrace.WithClientTrace(spanCtx, &a.trace))
+	a.request.Header = c.headers(spanCtx, a)
+	a.request.Body = c.body.take()
+	a.timer = time.AfterFunc(p.Retry.AttemptTimeout, cancel)
+
+	a.resp, a.err = c.roundTrip(&a.request)
+	c.judge(a)
+}
+
+var (
+	errNothing        = errors.New("the base RoundTripper returned neither a response nor an error")
+	errAttemptTimeout = attemptTimeoutError{}
+)
+
+// attemptTimeoutError is an attempt that RetryPolicy.AttemptTimeout ended.
+type attemptTimeoutError struct{}
+
+func (attemptTimeoutError) Error() string { return "no response within the attempt timeout" }
+func (attemptTimeoutError) Timeout() bool { return true }
+
+// Is makes it a deadline, as net/http's own timeouts are.
+func (attemptTimeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
+
+// roundTrip calls the base and holds it to the RoundTripper contract.
+func (c *call) roundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := c.t.base.RoundTrip(req)
+	switch {
+	case err != nil:
+		if resp != nil {
+			closeBody(resp.Body)
+		}
+		return nil, err
+	case resp == nil:
+		return nil, errNothing
+	case resp.Body == nil:
+		resp.Body = http.NoBody
+	}
+	resp.Request = req
+	return resp, nil
+}
+
+// headers returns the header of the attempt: the caller's, with what this
+// transport says in place of whatever the caller said. The caller's map is
+// copied only where something differs.
+func (c *call) headers(ctx context.Context, a *attempt) http.Header {
+	epoch := ""
+	if c.auth.Digest != "" {
+		epoch = strconv.FormatUint(c.auth.Epoch, 10)
+	}
+	h := &a.header
+	if h.h = c.in.Header; h.h == nil {
+		h.own()
+	}
+	h.set(headerPolicyDigest, c.auth.Digest, &c.values[0])
+	h.set(headerNegotiationEpoch, epoch, &c.values[1])
+	h.set(headerAnchorVersion, a.anchor.Version, &c.values[2])
+	c.t.tracing.propagate(ctx, c.peer.Propagation, h)
+	return h.h
+}
+
+// judge finds out what the attempt came to.
+func (c *call) judge(a *attempt) {
+	p := c.peer
+	a.degraded = p.degraded.Load() || !p.breaker.Load().closed()
+	f := facts{}
+	if a.err != nil {
+		a.delivery, a.reading.evidence, a.err = a.fence.judge(a.err, p.Retry.TrustHTTP2Refusal)
+		a.expired = c.Err() == nil && a.request.Context().Err() != nil && !a.fence.stopped
+	} else {
+		a.delivery = DeliveryAnswered
+		a.reading = p.signals.read(a.resp.Header, a.anchor.IssuedAt, time.Now())
+		a.degraded = a.degraded || a.reading.degraded
+		f.status, f.failureStatus = a.resp.StatusCode, p.signals.isFailure(a.resp.StatusCode)
+	}
+	f.degraded, f.evidence = a.degraded, a.reading.evidence
+	a.verdict, a.reason = classify(f)
+	if a.reason == ReasonNoSignal && a.reading.correlationID != "" {
+		if layer := c.resolve(a.reading.correlationID); layer != LayerUnknown {
+			a.reading.evidence = append(a.reading.evidence, Evidence{SourceCorrelationResolver, layer})
+			f.evidence = a.reading.evidence
+			a.verdict, a.reason = classify(f)
+		}
+	}
+	if a.verdict == VerdictRejection && a.resp != nil {
+		c.readPolicyReason(a)
+	}
+	a.disarm()
+	c.t.tracing.classified(c, a)
+}
+
+// canceled reports whether the caller itself ended the attempt. A deadline is
+// not that: nobody has walked away, and what became of the request matters.
+func (c *call) canceled(a *attempt) bool {
+	return a.err != nil && errors.Is(c.Err(), context.Canceled)
+}
+
+// failure returns why the attempt got no response.
+func (c *call) failure(a *attempt) error {
+	switch {
+	case a.err == nil:
+		return nil
+	case a.expired:
+		// a.err says "canceled", which was our way to end the attempt and nobody's wish.
+		return errAttemptTimeout
+	case c.Err() != nil:
+		return &joined{contextError(c), a.err}
+	}
+	return a.err
+}
+
+// joined says the first error and is both.
+type joined struct{ err, also error }
+
+func (j *joined) Error() string   { return j.err.Error() }
+func (j *joined) Unwrap() []error { return []error{j.err, j.also} }
+func (j *joined) Timeout() bool {
+	var t interface{ Timeout() bool }
+	return errors.As(j.err, &t) && t.Timeout()
+}
+
+// tally says how the attempt counts for the breaker.
+func (c *call) tally(a *attempt) tally {
+	switch {
+	case c.canceled(a):
+		return tallyNeutral
+	case a.verdict == VerdictRejection:
+		return tallySuccess
+	case a.verdict != VerdictNone, a.resp.StatusCode >= 500:
+		return tallyFailure
+	case a.resp.StatusCode >= 400:
+		return tallyNeutral
+	}
+	return tallySuccess
+}
+
+// rests reports whether the attempt's evidence has the source.
+func (a *attempt) rests(s Source) bool {
+	return slices.ContainsFunc(a.reading.evidence, func(e Evidence) bool { return e.Source == s })
+}
+
+// disarm ends the watch of AttemptTimeout.
+func (a *attempt) disarm() {
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+}
+
+const (
+	drainBytes = 64 << 10
+	drainTime  = time.Second
+)
+
+// discard gives up the response, reading what is left of a small body so that
+// the connection can be used again, within bounds of bytes and time.
+func (a *attempt) discard() {
+	if a.resp != nil && a.resp.Body != http.NoBody {
+		timer := time.AfterFunc(drainTime, a.cancel)
+		_, _ = io.CopyN(io.Discard, a.resp.Body, drainBytes+1)
+		timer.Stop()
+		closeBody(a.resp.Body)
+	}
+	a.resp = nil
+	a.close()
+}
+
+// close ends the attempt. Nothing of it is used any more.
+func (a *attempt) close() {
+	if a.cancel == nil {
+		return // never begun
+	}
+	a.disarm()
+	a.cancel()
+	a.slot.release(tallyFailure) // only a panic has left it to be released here
+	a.span.End()
+}
+
+// responseBody ends the attempt when the response has been read or closed.
+type responseBody struct {
+	io.ReadCloser
+	a *attempt
+}
+
+func (b *responseBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.a.close()
+	}
+	return n, err
+}
+
+func (b *responseBody) Close() error {
+	err := b.ReadCloser.Close()
+	b.a.close()
+	return err
+}
+
+// upgradedBody is the responseBody of a 101, which can be written to as well.
+type upgradedBody struct {
+	*responseBody
+	io.Writer
+}
+
+// handOver gives the response to the caller.
+func (a *attempt) handOver() *http.Response {
+	resp := a.resp
+	a.body = responseBody{resp.Body, a}
+	switch w, upgraded := resp.Body.(io.Writer); {
+	case resp.Body == http.NoBody:
+		a.close()
+	case upgraded && resp.StatusCode == http.StatusSwitchingProtocols:
+		resp.Body = &upgradedBody{&a.body, w}
+	default:
+		resp.Body = &a.body
+	}
+	return resp
+}

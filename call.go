@@ -1,0 +1,294 @@
+package fedhttp
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// call is one RoundTrip, and the context of everything that it does: its
+// attempts, and through [http.Response.Request] its response, find the call in
+// their context.
+type call struct {
+	context.Context // the caller's, with the call's span
+	t               *Transport
+	peer            *peer
+	task            Task
+	in              *http.Request
+	body            bodySource
+	span            span
+
+	auth      Authorization
+	values    [3][1]string // of the headers that this transport sets
+	admitted  slot         // for the send to come
+	sends     int
+	first     attempt
+	last      *attempt
+	resending bool    // the loop was told to send again and has not yet
+	stopped   refusal // why the loop ended short of a final verdict
+
+	decision Decision
+}
+
+type callKey struct{}
+
+// Value makes the call findable in the contexts that derive from it.
+func (c *call) Value(key any) any {
+	if _, ok := key.(callKey); ok {
+		return c
+	}
+	return c.Context.Value(key)
+}
+
+func callOf(ctx context.Context) *call {
+	c, _ := ctx.Value(callKey{}).(*call)
+	return c
+}
+
+// run takes the call from preflight to its end.
+func (c *call) run(unknown Reason) (*http.Response, error) {
+	if c.peer != nil {
+		c.task = c.peer.task(c.in)
+	} else {
+		c.task, _ = TaskFromContext(c.Context)
+	}
+	c.t.tracing.startCall(c)
+	// Whatever happens below, a panic of the base included, the attempt ends,
+	// its slot is free and the span is over.
+	finished := false
+	defer func() {
+		if !finished {
+			c.admitted.release(tallyFailure)
+			if c.last != nil {
+				closeBody(c.last.request.Body)
+				c.last.close()
+			}
+			c.span.End()
+		}
+	}()
+	resp, err := c.end(c.dispatch(unknown))
+	finished = true
+	return resp, err
+}
+
+// dispatch sends the call, or says why it does not go out. unknown is why there
+// is no peer, where there is none.
+func (c *call) dispatch(unknown Reason) refusal {
+	p := c.peer
+	switch {
+	case c.t.lifetime.Err() != nil:
+		return refusal{OutcomeCanceled, ReasonClosed, ErrClosed}
+	case c.Err() != nil:
+		return refusal{OutcomeCanceled, ReasonContextEnded, contextError(c)}
+	case p == nil:
+		return refusal{outcome: OutcomeUnknownPeer, reason: unknown}
+	}
+	if r := c.preflight(); !r.ok() {
+		return r
+	}
+	if c.t.anchors != nil || p.RequireAnchor {
+		if r := c.obtainAnchor(); !r.ok() {
+			return r
+		}
+	}
+	if !c.admit() {
+		return refusal{outcome: OutcomePeerUnavailable, reason: ReasonBreakerOpen}
+	}
+	p.budget.earn(p.Retry.BudgetRatio)
+	p.inFlight.Add(1)
+	defer p.inFlight.Add(-1)
+	c.send()
+	c.loop()
+	return c.conclude()
+}
+
+// obtainAnchor makes sure that the call goes out under an anchor, where one can
+// be had. Fetching it takes time, so what preflight said is asked anew.
+func (c *call) obtainAnchor() refusal {
+	start := time.Now()
+	waited, err := c.peer.anchors.ensure(c, c.peer.RequireAnchor, c.peer.Retry.MinRefreshInterval)
+	if waited {
+		c.decision.Refreshes++
+		c.t.tracing.refreshed(c, start, c.peer.anchors.lastResult())
+	}
+	switch {
+	case c.Err() != nil:
+		return refusal{OutcomeCanceled, ReasonContextEnded, contextError(c)}
+	case err != nil && c.peer.RequireAnchor:
+		return refusal{OutcomePeerUnavailable, ReasonAnchorRequired, &refreshError{err}}
+	case waited:
+		return c.preflight()
+	}
+	return refusal{}
+}
+
+// conclude turns the last attempt's verdict into the outcome of the call.
+func (c *call) conclude() refusal {
+	a := c.last
+	a.slot.release(c.tally(a))
+	c.decision.CorrelationID = sanitize(a.reading.correlationID)
+	if c.canceled(a) {
+		return refusal{OutcomeCanceled, ReasonContextEnded, c.failure(a)}
+	}
+	switch a.verdict {
+	case VerdictNone:
+		if why := checkReceipt(c.peer.Receipt, a.resp, c.peer.signals.receipt, &c.task, c.auth); why != ReasonNone {
+			a.discard()
+			return refusal{outcome: OutcomePolicyMismatch, reason: why}
+		}
+		return refusal{}
+	case VerdictRejection:
+		c.recordDenial()
+		return refusal{OutcomeRejected, a.reason, c.failure(a)}
+	case VerdictRouting:
+		// Why it was not resent says more than the failure that it could not mend.
+		r := c.stopped
+		switch err := c.failure(a); {
+		case r.err == nil:
+			r.err = err
+		case err != nil:
+			r.err = &joined{err, r.err}
+		}
+		return r
+	default:
+		return refusal{OutcomeAmbiguous, a.reason, c.failure(a)}
+	}
+}
+
+// end makes the decision, tells whoever has to know, and returns what the
+// RoundTripper contract asks for: a response that was obtained and is not
+// withheld, else an error, never both.
+func (c *call) end(r refusal) (*http.Response, error) {
+	d := &c.decision
+	d.Capability, d.TaskID = c.task.Capability, c.task.ID
+	d.Outcome, d.Reason = r.outcome, r.reason
+	d.PolicyDigest, d.Epoch, d.Basis = c.auth.Digest, c.auth.Epoch, c.auth.Basis
+	d.Attempts = c.sends
+	if c.peer != nil {
+		d.Peer = c.peer.ID
+	}
+	var resp *http.Response
+	if a := c.last; a != nil {
+		d.Evidence, d.Delivery, d.AnchorVersion = a.reading.evidence, a.delivery, a.anchor.Version
+		resp = a.resp
+	}
+	c.escalate()
+	c.t.tracing.endCall(c)
+	if resp != nil {
+		return c.last.handOver(), nil
+	}
+	if c.last != nil {
+		c.last.close()
+	}
+	return nil, &Error{Decision: *d, Err: r.err}
+}
+
+// escalate tells an operator of what nobody else can mend.
+func (c *call) escalate() {
+	d := &c.decision
+	var kind EscalationKind
+	switch {
+	case d.Outcome == OutcomeAmbiguous:
+		kind = EscalationAmbiguous
+	case d.Outcome == OutcomePolicyMismatch:
+		kind = EscalationPolicyMismatch
+	case d.Outcome == OutcomeRoutingFailed && d.Reason == ReasonPeerDistrustsUs:
+		kind = EscalationPeerDistrustsUs
+	case d.Outcome == OutcomeRoutingFailed && d.Reason != ReasonPeerDegraded:
+		kind = EscalationRoutingUnrepaired
+	default:
+		return
+	}
+	d.Escalated = true
+	c.t.escalations.notify(c, Escalation{Kind: kind, Decision: *d, At: time.Now()})
+}
+
+// maxBodyRead is how much of a response's body is read ahead.
+const maxBodyRead = 4 << 10
+
+// readPolicyReason finds the peer's reason for a rejection: its header, or
+// where the peer's Signals say so, the detail of problem details (RFC 9457).
+// What is read ahead of the body is put back, so the caller reads it whole. The
+// time that it takes is within AttemptTimeout.
+func (c *call) readPolicyReason(a *attempt) {
+	sig := &c.peer.signals
+	if reason := a.resp.Header.Get(sig.policyReason); reason != "" {
+		c.decision.PolicyReason = sanitize(reason)
+		return
+	}
+	if !sig.readProblemDetail {
+		return
+	}
+	mediaType, _, err := mime.ParseMediaType(a.resp.Header.Get("Content-Type"))
+	if err != nil || mediaType != "application/problem+json" {
+		return
+	}
+	ahead, err := io.ReadAll(io.LimitReader(a.resp.Body, maxBodyRead))
+	rest := a.resp.Body
+	a.resp.Body = &readAhead{Reader: io.MultiReader(strings.NewReader(string(ahead)), failing{err}, rest), Closer: rest}
+	var problem struct {
+		Detail string `json:"detail"`
+	}
+	if json.Unmarshal(ahead, &problem) == nil {
+		c.decision.PolicyReason = sanitize(problem.Detail)
+	}
+}
+
+// readAhead is a body whose first bytes were read before.
+type readAhead struct {
+	io.Reader
+	io.Closer
+}
+
+// failing gives the error that reading ahead met, once its bytes are read.
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) {
+	if f.err != nil {
+		return 0, f.err
+	}
+	return 0, io.EOF
+}
+
+// CorrelationResolver looks up which layer minted a correlation id. It is asked
+// only where nothing else spoke, and its answer is waited for 2 s at most; an
+// error, a panic or no answer in time is no evidence. It is safe for concurrent
+// use.
+type CorrelationResolver interface {
+	ResolveLayer(ctx context.Context, peer, correlationID string) (Layer, error)
+}
+
+const resolveTimeout = 2 * time.Second
+
+func (c *call) resolve(id string) Layer {
+	if c.t.correlation == nil || len(id) > maxCorrelationID {
+		return LayerUnknown
+	}
+	ctx, cancel := context.WithTimeout(withoutTask(c), resolveTimeout)
+	defer cancel()
+	resolved := make(chan Layer, 1)
+	go func() {
+		layer := LayerUnknown
+		defer func() {
+			if fault := recover(); fault != nil {
+				layer = LayerUnknown
+				c.t.log().ErrorContext(ctx, "fedhttp: the correlation resolver panicked", "peer", c.peer.ID, "fault", bounded(fmt.Sprint(fault)))
+			}
+			resolved <- layer
+		}()
+		if answer, err := c.t.correlation.ResolveLayer(ctx, c.peer.ID, id); err == nil && (answer == LayerPolicy || answer == LayerRouting) {
+			layer = answer
+		}
+	}()
+	select {
+	case layer := <-resolved:
+		return layer
+	case <-ctx.Done():
+		return LayerUnknown
+	}
+}

@@ -1,0 +1,75 @@
+package fedhttp
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+const (
+	maintainTick    = time.Second // how often MaintainAnchors looks at what is due
+	maintainUnknown = time.Hour   // between fetches of an anchor that names no end and no hint
+	maintainBackoff = time.Minute // the longest wait after failed fetches in a row
+)
+
+// MaintainAnchors fetches every peer's anchor ahead of its end, so that calls
+// find a fresh one: at RefreshHint, else at half of the remaining life, else
+// every hour, each with jitter. After a failure it tries again, at first after
+// MinRefreshInterval and then at doubled intervals up to a minute; the last good
+// anchor stays meanwhile. It follows SetPeers.
+//
+// It blocks until ctx ends and returns the context's cause, or ErrClosed once
+// the Transport is closed. Without an AnchorSource there is nothing to maintain,
+// which is an error. One call is enough; more do no harm.
+func (t *Transport) MaintainAnchors(ctx context.Context) error {
+	switch {
+	case t.peers.Load() == nil:
+		return errZero
+	case t.anchors == nil:
+		return errNoAnchor
+	}
+	tick := time.NewTicker(maintainTick)
+	defer tick.Stop()
+	for {
+		now := time.Now()
+		for _, p := range t.peers.Load().peers {
+			if !now.Before(p.anchors.due()) {
+				p.anchors.kick(p.Retry.MinRefreshInterval)
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-t.lifetime.Done():
+			return ErrClosed
+		}
+	}
+}
+
+// due is when the next fetch ahead of time should begin.
+func (k *anchorKeeper) due() time.Time {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.dueAt
+}
+
+// plan says when the fetch after one that ended now should begin. k.mu is held.
+func (k *anchorKeeper) plan(now time.Time, interval time.Duration) {
+	wait := maintainUnknown
+	a := k.current.Load()
+	if k.last.err != nil {
+		k.failures = min(k.failures+1, 16)
+		wait = max(interval, min(interval<<(k.failures-1), maintainBackoff))
+	} else {
+		k.failures = 0
+		switch {
+		case a.RefreshHint > 0:
+			wait = a.RefreshHint
+		case !a.ExpiresAt.IsZero():
+			wait = a.ExpiresAt.Sub(now) / 2
+		}
+	}
+	// Up to a tenth earlier: a fleet that started together does not fetch together.
+	k.dueAt = now.Add(wait - rand.N(wait/10+1))
+}

@@ -1,0 +1,169 @@
+package fedhttp
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// EscalationKind is why an operator is told. It is a closed set; the zero
+// value is EscalationAmbiguous.
+type EscalationKind uint8
+
+// The kinds of escalation.
+const (
+	// EscalationAmbiguous: a failure whose author cannot be told.
+	EscalationAmbiguous EscalationKind = iota
+	// EscalationRoutingUnrepaired: a routing failure that no refresh and resend mended.
+	EscalationRoutingUnrepaired
+	// EscalationPolicyMismatch: an answer produced under another policy.
+	EscalationPolicyMismatch
+	// EscalationPeerDistrustsUs: the peer refuses our certificate or key.
+	EscalationPeerDistrustsUs
+)
+
+var escalationNames = []string{"ambiguous", "routing_unrepaired", "policy_mismatch", "peer_distrusts_us"}
+
+// String returns the kind's token, such as "ambiguous".
+func (k EscalationKind) String() string { return enumString(escalationNames, "escalation kind", k) }
+
+// MarshalText returns the kind's token, or an error for a value outside the set.
+func (k EscalationKind) MarshalText() ([]byte, error) {
+	return enumMarshal(escalationNames, "escalation kind", k)
+}
+
+// UnmarshalText parses a kind's token.
+func (k *EscalationKind) UnmarshalText(text []byte) error {
+	return enumUnmarshal(escalationNames, "escalation kind", k, text)
+}
+
+// Escalation is what an operator must see.
+type Escalation struct {
+	Kind     EscalationKind
+	Decision Decision
+	At       time.Time
+}
+
+// Escalator is told of what an operator must see: one call for each
+// escalation, in order, from one goroutine, with a context that carries the
+// call's values, its task aside, and ends after 30 s. It may be slow and may panic: no call
+// waits for it. Where more than 1,024 wait for it, further ones are logged.
+type Escalator interface {
+	Escalate(ctx context.Context, e Escalation)
+}
+
+// Unresolved is a policy that tasks wait for.
+type Unresolved struct {
+	Peer, Capability string
+	// Epoch and Digest are what the peer advertises; zero where it advertises
+	// nothing.
+	Epoch  uint64
+	Digest string
+	// Reason is ReasonNotAdvertised, ReasonNotAccepted or ReasonTermsInsufficient.
+	Reason Reason
+	// Obligations are those of the task that met it first.
+	Obligations Terms
+	At          time.Time
+}
+
+// Coordinator is told of policies that somebody has to agree: once for each
+// (peer, capability, epoch, digest) until it is resolved, however many tasks
+// wait for it. It is called as an [Escalator] is.
+type Coordinator interface {
+	PolicyUnresolved(ctx context.Context, u Unresolved)
+}
+
+const (
+	notifyQueue   = 1024
+	notifyTimeout = 30 * time.Second
+)
+
+// notifier hands events to a sink, in order and on a goroutine of its own,
+// which lives only while there is something to hand over. Nothing is dropped
+// silently: what finds the queue full, or meets a panic, goes to the log.
+type notifier[E any] struct {
+	sink   func(context.Context, E)
+	log    func(ctx context.Context, e E, note string)
+	mu     sync.Mutex
+	queue  []notice[E]
+	active bool
+}
+
+type notice[E any] struct {
+	ctx   context.Context
+	event E
+}
+
+func (n *notifier[E]) notify(ctx context.Context, e E) {
+	if n.sink == nil {
+		n.log(ctx, e, "")
+		return
+	}
+	n.mu.Lock()
+	full := len(n.queue) >= notifyQueue
+	if !full {
+		n.queue = append(n.queue, notice[E]{context.WithoutCancel(withoutTask(ctx)), e})
+		if !n.active {
+			n.active = true
+			go n.drain()
+		}
+	}
+	n.mu.Unlock()
+	if full {
+		n.log(ctx, e, "the queue to the sink is full")
+	}
+}
+
+func (n *notifier[E]) drain() {
+	for {
+		n.mu.Lock()
+		if len(n.queue) == 0 {
+			n.queue, n.active = nil, false
+			n.mu.Unlock()
+			return
+		}
+		next := n.queue[0]
+		n.queue[0] = notice[E]{}
+		n.queue = n.queue[1:]
+		n.mu.Unlock()
+		n.deliver(next)
+	}
+}
+
+func (n *notifier[E]) deliver(next notice[E]) {
+	ctx, cancel := context.WithTimeout(next.ctx, notifyTimeout)
+	defer cancel()
+	defer func() {
+		if fault := recover(); fault != nil {
+			n.log(next.ctx, next.event, "the sink panicked: "+bounded(fmt.Sprint(fault)))
+		}
+	}()
+	n.sink(ctx, next.event)
+}
+
+func (t *Transport) logEscalation(ctx context.Context, e Escalation, note string) {
+	d := &e.Decision
+	attrs := []slog.Attr{
+		slog.String("kind", e.Kind.String()), slog.String("peer", d.Peer), slog.String("outcome", d.Outcome.String()),
+		slog.String("reason", d.Reason.String()), slog.String("correlation_id", d.CorrelationID),
+		slog.String("capability", sanitize(d.Capability)), slog.String("task", sanitize(d.TaskID)),
+		slog.String("delivery", d.Delivery.String()), slog.Int("attempts", d.Attempts), slog.Any("evidence", d.Evidence),
+	}
+	if note != "" {
+		attrs = append(attrs, slog.String("note", note))
+	}
+	t.log().LogAttrs(ctx, slog.LevelError, "fedhttp: escalation", attrs...)
+}
+
+func (t *Transport) logUnresolved(ctx context.Context, u Unresolved, note string) {
+	attrs := []slog.Attr{
+		slog.String("peer", u.Peer), slog.String("capability", sanitize(u.Capability)),
+		slog.Uint64("epoch", u.Epoch), slog.String("digest", sanitize(u.Digest)), slog.String("reason", u.Reason.String()),
+	}
+	if note != "" {
+		attrs = append(attrs, slog.String("note", note))
+	}
+	t.log().LogAttrs(ctx, slog.LevelWarn, "fedhttp: policy unresolved", attrs...)
+}

@@ -1,0 +1,341 @@
+package fedhttp
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Peer is another organisation's registry: where it is reached, how its
+// answers are read, and what may be asked of it. The zero value of every field
+// but ID and Origins is a documented default.
+type Peer struct {
+	// ID names the peer in tasks, spans, errors and the PolicyBook. Required,
+	// at most 256 bytes of printable ASCII.
+	ID string
+	// Origins are where the peer is reached: "https://registry.b.example", the
+	// port optional. At least one, and none that another peer claims. Plain
+	// http is accepted for loopback only, unless AllowPlaintext.
+	Origins []string
+	// DefaultTerms are what the peer's own default policy grants. A task whose
+	// obligations they grant needs no agreement. Nil: nothing is granted.
+	DefaultTerms Terms
+	// Routes give requests that carry no Task one, or complete theirs, so that
+	// existing code needs no change. The most specific pattern wins.
+	Routes []Route
+	// RequireTask refuses a request that has no capability.
+	RequireTask bool
+	// Signals says how the peer shows who authored a failure.
+	Signals Signals
+	// Retry bounds what is sent again.
+	Retry RetryPolicy
+	// Breaker stops calls to a peer that fails.
+	Breaker BreakerPolicy
+	// Hold is how tasks wait for their policy.
+	Hold HoldPolicy
+	// Denial is how rejections narrow what later tasks may ask.
+	Denial DenialPolicy
+	// Receipt is how the digest that a response was produced under is checked.
+	Receipt ReceiptMode
+	// Propagation is what of the trace context crosses the boundary.
+	Propagation Propagation
+	// AllowPlaintext accepts plain http origins beyond loopback. Signals and
+	// tasks can then be read and forged on the way.
+	AllowPlaintext bool
+	// RequireAnchor never sends to this peer without a valid anchor.
+	RequireAnchor bool
+}
+
+// Route gives the requests that match a pattern their Task defaults.
+type Route struct {
+	// Pattern is a pattern of http.ServeMux without a host: "POST /v1/tasks/{id}".
+	Pattern string
+	// Task completes the request's own: fields that it leaves open are taken
+	// from here, and obligations add up.
+	Task Task
+}
+
+// UnlistedPolicy is what happens to requests to no configured peer. It is a
+// closed set; the zero value is RefuseUnlisted.
+type UnlistedPolicy uint8
+
+// The policies for unlisted origins.
+const (
+	// RefuseUnlisted fails them with ErrUnknownPeer.
+	RefuseUnlisted UnlistedPolicy = iota
+	// PassUnlisted hands them to the base unchanged and undecided. A URL whose
+	// origin cannot be read is refused all the same: it may be a peer's.
+	PassUnlisted
+)
+
+var unlistedNames = []string{"refuse", "pass"}
+
+// String returns the policy's token, such as "refuse".
+func (u UnlistedPolicy) String() string { return enumString(unlistedNames, "unlisted policy", u) }
+
+// MarshalText returns the policy's token, or an error for a value outside the set.
+func (u UnlistedPolicy) MarshalText() ([]byte, error) {
+	return enumMarshal(unlistedNames, "unlisted policy", u)
+}
+
+// UnmarshalText parses a policy's token.
+func (u *UnlistedPolicy) UnmarshalText(text []byte) error {
+	return enumUnmarshal(unlistedNames, "unlisted policy", u, text)
+}
+
+// peer is a Peer made ready for use, with its defaults in place. It is never
+// changed: SetPeers makes a new one around the same peerState.
+type peer struct {
+	Peer
+	origins []origin
+	signals signalTable
+	routes  *routeTable
+	*peerState
+}
+
+// task returns the Task of the request: its own, completed by its route's.
+func (p *peer) task(req *http.Request) Task {
+	task, _ := TaskFromContext(req.Context())
+	if p.routes != nil {
+		task = p.routes.complete(task, req)
+	}
+	return task
+}
+
+// faults collects what is wrong with a configuration, so that one error can
+// name all of it.
+type faults []error
+
+func (f *faults) add(format string, args ...any) { *f = append(*f, fmt.Errorf(format, args...)) }
+
+func (f faults) err() error {
+	if len(f) == 0 {
+		return nil
+	}
+	return fmt.Errorf("fedhttp: %d fault(s) in the configuration:\n%w", len(f), errors.Join(f...))
+}
+
+// peerTable finds a request's peer. It is immutable.
+type peerTable struct {
+	peers    []*peer
+	byOrigin map[origin]*peer
+	// byHost answers for the usual spellings without normalising anything.
+	byHost map[hostKey]*peer
+}
+
+type hostKey struct{ scheme, host string }
+
+// lookup returns the peer that u belongs to, nil where none does.
+func (t *peerTable) lookup(u *url.URL) (*peer, Reason) {
+	if u != nil && u.Opaque == "" {
+		if p := t.byHost[hostKey{u.Scheme, u.Host}]; p != nil {
+			return p, ReasonNone
+		}
+	}
+	o, err := originOf(u)
+	if err != nil {
+		return nil, ReasonBadURL
+	}
+	if p := t.byOrigin[o]; p != nil {
+		return p, ReasonNone
+	}
+	return nil, ReasonUnlistedOrigin
+}
+
+// compilePeers validates peers and makes them ready. Faults that were found
+// before join those that it finds. state returns what outlives a change of
+// configuration.
+func compilePeers(peers []Peer, found faults, state func(Peer) *peerState) (*peerTable, error) {
+	t := &peerTable{byOrigin: make(map[origin]*peer), byHost: make(map[hostKey]*peer)}
+	ids := make(map[string]int, len(peers))
+	for i, cfg := range peers {
+		where := fmt.Sprintf("Peers[%d] (%s)", i, quote(cfg.ID))
+		fault := func(field, format string, args ...any) {
+			found.add("%s: %s: %s", where, field, fmt.Sprintf(format, args...))
+		}
+		if first, dup := ids[cfg.ID]; dup {
+			fault("ID", "is that of Peers[%d] too", first)
+		}
+		ids[cfg.ID] = i
+		p := compilePeer(cfg, fault)
+		for _, o := range p.origins {
+			if other := t.byOrigin[o]; other != nil {
+				if other != p {
+					fault("Origins", "%s is claimed by peer %s too", o, quote(other.ID))
+				}
+				continue
+			}
+			t.byOrigin[o] = p
+			text := o.String()
+			host := text[len(o.scheme)+len("://"):]
+			t.byHost[hostKey{o.scheme, host}] = p
+			if o.port == defaultPort(o.scheme) {
+				t.byHost[hostKey{o.scheme, host + ":" + o.port}] = p
+			}
+		}
+		t.peers = append(t.peers, p)
+	}
+	if err := found.err(); err != nil {
+		return nil, err
+	}
+	// Only now, with everything known to be valid, is state made or taken over.
+	for _, p := range t.peers {
+		p.peerState = state(p.Peer)
+	}
+	return t, nil
+}
+
+func compilePeer(cfg Peer, fault func(field, format string, args ...any)) *peer {
+	if !isPeerID(cfg.ID) {
+		fault("ID", "want 1 to %d bytes of printable ASCII", maxPeerID)
+	}
+	p := &peer{Peer: cfg}
+	p.Origins = slices.Clone(cfg.Origins)
+	p.DefaultTerms = maps.Clone(cfg.DefaultTerms)
+	if len(cfg.Origins) == 0 {
+		fault("Origins", "want at least one, such as \"https://registry.b.example\"")
+	}
+	for i, s := range cfg.Origins {
+		field := fmt.Sprintf("Origins[%d]", i)
+		o, err := parseOrigin(s)
+		switch {
+		case err != nil:
+			fault(field, "%v; want scheme://host or scheme://host:port", err)
+			continue
+		case o.scheme == "http" && !o.loopback() && !cfg.AllowPlaintext:
+			fault(field, "%s is plain http beyond loopback; use https or set AllowPlaintext", o)
+			continue
+		}
+		p.origins = append(p.origins, o)
+	}
+	p.signals = cfg.Signals.compile(fault)
+	p.routes = compileRoutes(cfg.Routes, fault)
+	p.Retry = cfg.Retry.withDefaults(fault)
+	p.Breaker = cfg.Breaker.withDefaults(fault)
+	p.Hold = cfg.Hold.withDefaults(fault)
+	p.Denial = cfg.Denial.withDefaults(fault)
+	if int(cfg.Receipt) >= len(receiptNames) {
+		fault("Receipt", "%d is no receipt mode", cfg.Receipt)
+	}
+	if int(cfg.Propagation) >= len(propagationNames) {
+		fault("Propagation", "%d is no propagation", cfg.Propagation)
+	}
+	return p
+}
+
+const maxPeerID = 256
+
+func isPeerID(id string) bool {
+	for i := range len(id) {
+		if id[i] < ' ' || id[i] > '~' {
+			return false
+		}
+	}
+	return id != "" && len(id) <= maxPeerID
+}
+
+// orDefault returns d, or standard where d is zero, and reports a negative d.
+func orDefault(d, standard time.Duration, field string, fault func(field, format string, args ...any)) time.Duration {
+	if d < 0 {
+		fault(field, "%v is negative", d)
+	}
+	if d == 0 {
+		return standard
+	}
+	return d
+}
+
+// rateOrDefault is orDefault for rates and ratios.
+func rateOrDefault(r, standard float64, field string, fault func(field, format string, args ...any)) float64 {
+	if r < 0 || math.IsNaN(r) || math.IsInf(r, 0) {
+		fault(field, "%v is no rate; want a finite number, not negative", r)
+	}
+	if r == 0 {
+		return standard
+	}
+	return r
+}
+
+// routeTable matches requests as http.ServeMux does. It looks the pattern up
+// and not the handler: for a path that a server would clean first, ServeMux
+// names the pattern that the clean path has, and so "//v1/./tasks" cannot dodge
+// the obligations of "/v1/tasks".
+type routeTable struct {
+	mux   *http.ServeMux
+	tasks map[string]Task
+}
+
+func compileRoutes(routes []Route, fault func(field, format string, args ...any)) *routeTable {
+	if len(routes) == 0 {
+		return nil
+	}
+	t := &routeTable{mux: http.NewServeMux(), tasks: make(map[string]Task, len(routes))}
+	for i, r := range routes {
+		field := fmt.Sprintf("Routes[%d]", i)
+		if err := handle(t.mux, r.Pattern); err != nil {
+			fault(field+".Pattern", "%v", err)
+		}
+		if len(r.Task.Obligations) > 0 && r.Task.Capability == "" {
+			fault(field+".Task.Capability", "is empty, and Obligations need one")
+		}
+		task := r.Task
+		task.Obligations = maps.Clone(task.Obligations)
+		t.tasks[r.Pattern] = task
+	}
+	return t
+}
+
+var registeredAt = regexp.MustCompile(` \(registered at [^)]*\)`)
+
+// handle registers pattern; ServeMux panics on what it does not accept.
+func handle(mux *http.ServeMux, pattern string) (err error) {
+	path := pattern
+	if end := strings.IndexAny(pattern, " \t"); end > 0 {
+		path = strings.TrimLeft(pattern[end:], " \t")
+	}
+	if !strings.HasPrefix(path, "/") {
+		return fmt.Errorf("%s is not usable: want [METHOD ]/path, without a host", quote(pattern))
+	}
+	defer func() {
+		if fault := recover(); fault != nil {
+			// Where in this file it was registered is of no use to anybody.
+			why := registeredAt.ReplaceAllString(fmt.Sprint(fault), "")
+			err = fmt.Errorf("%s is not usable: %s", quote(pattern), bounded(why))
+		}
+	}()
+	mux.Handle(pattern, http.NotFoundHandler())
+	return nil
+}
+
+// complete gives task the defaults of the request's route. A path may be read in
+// two ways, with its escapes ("%2e%2e", "%2F") or without, and the peer chooses;
+// where they lead to two routes the obligations of both hold.
+func (t *routeTable) complete(task Task, req *http.Request) Task {
+	u := url.URL{Path: req.URL.Path, RawPath: req.URL.RawPath}
+	if u.RawPath != "" {
+		task = task.withDefaults(t.match(req.Method, &u))
+		u.RawPath = ""
+	}
+	return task.withDefaults(t.match(req.Method, &u))
+}
+
+// match asks ServeMux with a server's view of the request: the target is in the
+// URL's path, and the host, which no pattern has, is left out.
+func (t *routeTable) match(method string, u *url.URL) Task {
+	probe := &http.Request{Method: method, URL: u}
+	if method == "" {
+		probe.Method = http.MethodGet
+	}
+	if u.Path == "" {
+		u.Path = "/"
+	}
+	_, pattern := t.mux.Handler(probe)
+	return t.tasks[pattern]
+}

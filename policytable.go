@@ -1,0 +1,150 @@
+package fedhttp
+
+import (
+	"hash/maphash"
+	"math/bits"
+	"slices"
+	"sync/atomic"
+)
+
+// policyTable is a hash table from (peer, capability) to policyEntry that is
+// read without locks. The entries are in small immutable leaves, each behind an
+// atomic pointer; a write copies one leaf, so that it costs the same in a
+// large book as in a small one. The zero value is empty.
+//
+// The hash of the peer chooses one of the directories, so that the keys of a
+// peer share leaves, which have its name once; the hash of the key chooses the
+// leaf in it. Growth is extendible hashing: a full leaf splits in two, and
+// where it has only one slot in the directory, that doubles first. No
+// write moves more than the keys of one leaf and the slots of one directory.
+type policyTable struct {
+	directories [256]atomic.Pointer[policyDirectory]
+	// unhashed are bits that hashes must not have: for tests of collisions.
+	unhashed uint64
+}
+
+// policyDirectory has 1<<depth slots. The first depth bits of a hash are its
+// slot. A leaf whose hashes have fewer first bits in common is in several.
+type policyDirectory struct {
+	slots []atomic.Pointer[policyLeaf]
+	depth uint8
+}
+
+// policySeed keeps the hashes from the peers, who choose their names.
+var policySeed = maphash.MakeSeed()
+
+// hash returns the key's hash and the directory that the peer's hash chooses.
+// That takes the last bits, as the first ones of the key's must still differ
+// in a directory.
+func (t *policyTable) hash(peer, capability string) (uint64, *atomic.Pointer[policyDirectory]) {
+	p := maphash.String(policySeed, peer) &^ t.unhashed
+	c := maphash.String(policySeed, capability) &^ t.unhashed
+	// Rotated, so that (a, b) does not meet (b, a), nor (a, a) every (b, b).
+	hash := (p ^ bits.RotateLeft64(c, 29)) &^ t.unhashed
+	return hash, &t.directories[p%uint64(len(t.directories))]
+}
+
+// find returns the entry of the key, nil where there is none.
+func (t *policyTable) find(peer, capability string) *policyEntry {
+	hash, root := t.hash(peer, capability)
+	dir := root.Load()
+	if dir == nil {
+		return nil
+	}
+	return dir.slots[dir.slot(hash)].Load().get(hash, peer, capability)
+}
+
+// update applies a change to a copy of the key's entry and publishes that,
+// unless change reports that there was none. One writer at a time.
+func (t *policyTable) update(peer, capability string, change func(*policyEntry) bool) bool {
+	hash, root := t.hash(peer, capability)
+	dir := root.Load()
+	if dir == nil {
+		dir = newPolicyDirectory(0)
+		dir.slots[0].Store(&policyLeaf{})
+		root.Store(dir)
+	}
+	leaf := dir.slots[dir.slot(hash)].Load()
+	old := leaf.get(hash, peer, capability)
+	item := policyItem{peer: peer, capability: capability, hash: hash}
+	if old != nil {
+		item.entry = *old
+	}
+	if !change(&item.entry) {
+		return false
+	}
+	if item.entry.empty() {
+		items := slices.DeleteFunc(t.items(leaf), func(i policyItem) bool {
+			return i.peer == peer && i.capability == capability
+		})
+		dir.put(hash, newPolicyLeaf(leaf.depth, items))
+		return true
+	}
+	leaf = leaf.put(item)
+	if leaf.more == nil || !t.split(root, dir, hash, leaf) {
+		dir.put(hash, leaf)
+	}
+	return true
+}
+
+// split publishes the leaf of a hash in two, by the first bit that its keys'
+// hashes need not have in common. It does not where they do all the same: that
+// is no chance among so many, going on to the next bit could double the
+// directory without end, and a leaf with more is only slower.
+func (t *policyTable) split(root *atomic.Pointer[policyDirectory], dir *policyDirectory, hash uint64, leaf *policyLeaf) bool {
+	bit := uint64(1) << (63 - leaf.depth)
+	var low, high []policyItem
+	for _, item := range t.items(leaf) {
+		if item.hash&bit == 0 {
+			low = append(low, item)
+		} else {
+			high = append(high, item)
+		}
+	}
+	if len(low) == 0 || len(high) == 0 {
+		return false
+	}
+	if leaf.depth == dir.depth {
+		dir = dir.double()
+	}
+	dir.put(hash&^bit, newPolicyLeaf(leaf.depth+1, low))
+	dir.put(hash|bit, newPolicyLeaf(leaf.depth+1, high))
+	root.Store(dir) // another one where it doubled, and complete by now
+	return true
+}
+
+func (t *policyTable) items(leaf *policyLeaf) []policyItem {
+	items := leaf.items(nil)
+	for i := range items {
+		items[i].hash, _ = t.hash(items[i].peer, items[i].capability)
+	}
+	return items
+}
+
+func newPolicyDirectory(depth uint8) *policyDirectory {
+	return &policyDirectory{depth: depth, slots: make([]atomic.Pointer[policyLeaf], 1<<depth)}
+}
+
+// slot returns where the leaf of a hash is.
+func (d *policyDirectory) slot(hash uint64) uint64 {
+	return hash >> (64 - d.depth) // 0 where depth is
+}
+
+// put stores the leaf in every slot whose hashes have the first bits in common
+// with hash that the leaf's have. A key has one of the slots, so its readers
+// see the change at once.
+func (d *policyDirectory) put(hash uint64, leaf *policyLeaf) {
+	n := uint64(1) << (d.depth - leaf.depth)
+	first := d.slot(hash) &^ (n - 1)
+	for i := range n {
+		d.slots[first+i].Store(leaf)
+	}
+}
+
+func (d *policyDirectory) double() *policyDirectory {
+	c := newPolicyDirectory(d.depth + 1)
+	for i := range c.slots {
+		c.slots[i].Store(d.slots[i/2].Load())
+	}
+	return c
+}

@@ -1,0 +1,96 @@
+package fedhttp
+
+import (
+	"context"
+	"maps"
+	"time"
+)
+
+// Terms are string keys and values: what a task demands of the policy that it
+// runs under (its obligations), or what a policy grants. Nil and empty are the
+// same: nothing is demanded, nothing is granted.
+type Terms map[string]string
+
+// Grants reports whether every key of obligations is in t with the same value.
+// Empty obligations are always granted. The comparison is exact: no value
+// implies another.
+func (t Terms) Grants(obligations Terms) bool {
+	for key, want := range obligations {
+		if got, ok := t[key]; !ok || got != want {
+			return false
+		}
+	}
+	return true
+}
+
+// Task says what a request is for. It travels in the request's context
+// ([ContextWithTask]) or comes from the peer's [Route] that the request
+// matches. A Task is not changed by this package and must not be changed by
+// its owner while a request that carries it is in flight.
+type Task struct {
+	// ID names the task in spans, denials and escalations. It is not sent to
+	// the peer. Optional.
+	ID string
+	// Capability is the peer's capability that the task uses. A task with
+	// Obligations needs one; a task without a capability is an ordinary request.
+	Capability string
+	// Scope narrows a capability (a delegation, a dataset). A denial covers one
+	// scope. Optional; "" is a scope of its own.
+	Scope string
+	// Obligations are what the task demands of the policy that it runs under.
+	// Where they are not granted by the peer's DefaultTerms, the task is sent
+	// only under an accepted digest or an unexpired negotiation.
+	Obligations Terms
+	// PolicyDeadline is how long the task may wait for its policy. Zero: only
+	// HoldPolicy.MaxWait bounds the wait. In the past: not held at all.
+	PolicyDeadline time.Time
+}
+
+type taskKey struct{}
+
+// ContextWithTask returns a context whose requests carry task. A Task in ctx
+// is replaced, not merged.
+func ContextWithTask(ctx context.Context, task Task) context.Context {
+	return context.WithValue(ctx, taskKey{}, &task)
+}
+
+// TaskFromContext returns the Task that [ContextWithTask] put into ctx.
+func TaskFromContext(ctx context.Context) (Task, bool) {
+	if task, _ := ctx.Value(taskKey{}).(*Task); task != nil {
+		return *task, true
+	}
+	return Task{}, false
+}
+
+// withoutTask is the context that we give to the sinks and resolvers of our own
+// side: what they send, perhaps through the same Transport, is not the task.
+func withoutTask(ctx context.Context) context.Context {
+	return context.WithValue(ctx, taskKey{}, (*Task)(nil))
+}
+
+// withDefaults fills the fields that t leaves open from a route's defaults.
+// Obligations add up, and t's value wins where both name a key: a caller can
+// say more than its route, but silence never takes an obligation away.
+func (t Task) withDefaults(route Task) Task {
+	if t.ID == "" {
+		t.ID = route.ID
+	}
+	if t.Capability == "" {
+		t.Capability = route.Capability
+	}
+	if t.Scope == "" {
+		t.Scope = route.Scope
+	}
+	if t.PolicyDeadline.IsZero() {
+		t.PolicyDeadline = route.PolicyDeadline
+	}
+	switch {
+	case len(t.Obligations) == 0:
+		t.Obligations = route.Obligations
+	case len(route.Obligations) > 0:
+		merged := maps.Clone(route.Obligations)
+		maps.Copy(merged, t.Obligations)
+		t.Obligations = merged
+	}
+	return t
+}

@@ -1,0 +1,254 @@
+package fedhttp
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+)
+
+// Config configures a [Transport]. Every field but Peers may be left zero.
+type Config struct {
+	// Peers are the registries that may be called.
+	Peers []Peer
+	// Base sends the requests. Nil: a clone of http.DefaultTransport that the
+	// Transport owns. One that reports no connection events (httptrace) can
+	// prove nothing, so nothing is resent after an error of it.
+	Base http.RoundTripper
+	// Book is what is known of policies. Nil: an empty one, so that no task with
+	// obligations is sent.
+	Book *PolicyBook
+	// Anchors fetches trust anchors. Nil: nothing can be refreshed, so nothing
+	// is ever resent.
+	Anchors AnchorSource
+	// Coordinator is told of unresolved policies. Nil: they are logged.
+	Coordinator Coordinator
+	// Escalator is told of what an operator must see. Nil: it is logged as an error.
+	Escalator Escalator
+	// Denials keeps rejections. Nil: a NewDenialLedger of its own.
+	Denials DenialLedger
+	// Correlation looks up who minted a correlation id, where nothing else
+	// spoke. Nil: only Signals.CorrelationPrefixes do.
+	Correlation CorrelationResolver
+	// Unlisted is what happens to requests to no configured peer. Zero: refused.
+	Unlisted UnlistedPolicy
+	// TracerProvider makes the spans. Nil: OpenTelemetry's global one.
+	TracerProvider trace.TracerProvider
+	// Logger takes what no sink does. Nil: slog.Default() at the time.
+	Logger *slog.Logger
+}
+
+// Transport is an http.RoundTripper for calls to other organisations'
+// registries. It sends a task only under an agreed policy, and sends a request
+// again only where it did not reach a policy engine. Use one for all peers, and
+// for the life of the process.
+//
+// It is safe for concurrent use. The zero value refuses every request.
+type Transport struct {
+	base        http.RoundTripper
+	book        *PolicyBook
+	anchors     AnchorSource
+	ledger      DenialLedger
+	correlation CorrelationResolver
+	unlisted    UnlistedPolicy
+	logger      *slog.Logger
+	tracing     *tracing
+	loop        *retryLoop
+
+	escalations notifier[Escalation]
+	unresolved  notifier[Unresolved]
+
+	lifetime context.Context // ends with Close
+	end      context.CancelFunc
+
+	peers  atomic.Pointer[peerTable]
+	update sync.Mutex            // serialises SetPeers
+	states map[string]*peerState // what outlives a change of peers; under update
+}
+
+// peerState is what a peer keeps when its configuration changes.
+type peerState struct {
+	breaker  atomic.Pointer[breaker]
+	anchors  anchorKeeper
+	denials  denialWindow
+	budget   retryBudget
+	told     toldSet
+	pacer    pacer
+	held     atomic.Int64
+	inFlight atomic.Int64
+	degraded atomic.Bool // by SetDegraded
+}
+
+// NewTransport makes a Transport. It validates all of cfg; the error names
+// every fault, each by peer and field.
+func NewTransport(cfg Config) (*Transport, error) {
+	t := &Transport{
+		base: ownBase(cfg.Base), book: cfg.Book, anchors: cfg.Anchors, ledger: cfg.Denials, correlation: cfg.Correlation,
+		unlisted: cfg.Unlisted, logger: cfg.Logger,
+		tracing: newTracing(cfg.TracerProvider), loop: newRetryLoop(),
+		states: make(map[string]*peerState),
+	}
+	if t.book == nil {
+		t.book = &PolicyBook{}
+	}
+	if t.ledger == nil {
+		t.ledger = NewDenialLedger()
+	}
+	t.escalations.log, t.unresolved.log = t.logEscalation, t.logUnresolved
+	if cfg.Escalator != nil {
+		t.escalations.sink = cfg.Escalator.Escalate
+	}
+	if cfg.Coordinator != nil {
+		t.unresolved.sink = cfg.Coordinator.PolicyUnresolved
+	}
+	t.lifetime, t.end = context.WithCancel(context.Background())
+	var found faults
+	if int(cfg.Unlisted) >= len(unlistedNames) {
+		found.add("Unlisted: %d is no unlisted policy", cfg.Unlisted)
+	}
+	if err := t.setPeers(cfg.Peers, found); err != nil {
+		t.end()
+		return nil, err
+	}
+	return t, nil
+}
+
+// SetPeers replaces the peers. Either all of them are valid and take effect at
+// once, or the error names every fault and nothing changes. Calls that are in
+// flight or held keep the configuration that they began with. A peer that keeps
+// its ID keeps its anchor, denials, budget and degraded mark, and its breaker
+// where the BreakerPolicy is the same.
+func (t *Transport) SetPeers(peers []Peer) error {
+	if t.loop == nil {
+		return errZero
+	}
+	return t.setPeers(peers, nil)
+}
+
+func (t *Transport) setPeers(peers []Peer, found faults) error {
+	for i, p := range peers {
+		if p.RequireAnchor && t.anchors == nil {
+			found.add("Peers[%d] (%s): RequireAnchor: nothing could be sent without Config.Anchors", i, quote(p.ID))
+		}
+	}
+	t.update.Lock()
+	defer t.update.Unlock()
+	kept := make(map[string]*peerState, len(peers))
+	table, err := compilePeers(peers, found, func(cfg Peer) *peerState {
+		s := t.states[cfg.ID]
+		if s == nil {
+			s = &peerState{anchors: anchorKeeper{peer: cfg.ID, source: t.anchors, lifetime: t.lifetime}}
+		}
+		if b := s.breaker.Load(); b == nil || b.policy != cfg.Breaker {
+			s.breaker.Store(newBreaker(cfg.ID, cfg.Breaker))
+		}
+		kept[cfg.ID] = s
+		return s
+	})
+	if err != nil {
+		return err
+	}
+	t.states = kept
+	t.peers.Store(table)
+	return nil
+}
+
+// SetDegraded says whether the peer's signals can be believed just now. While a
+// peer is degraded, routing evidence from it is ambiguous and nothing is
+// resent. A peer that is not configured is ignored.
+func (t *Transport) SetDegraded(peer string, degraded bool) {
+	t.update.Lock()
+	defer t.update.Unlock()
+	if s := t.states[peer]; s != nil {
+		s.degraded.Store(degraded)
+	}
+}
+
+// CloseIdleConnections closes the base's idle connections, if it can.
+func (t *Transport) CloseIdleConnections() {
+	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
+// Close releases held tasks with ErrClosed, and fails every later RoundTrip
+// with it. Calls that are in flight go on. It returns nil, also when called
+// again.
+func (t *Transport) Close() error {
+	if t.end != nil {
+		t.end()
+		t.CloseIdleConnections()
+	}
+	return nil
+}
+
+func (t *Transport) log() *slog.Logger {
+	if t.logger != nil {
+		return t.logger
+	}
+	return slog.Default()
+}
+
+// PeerStatus is the state of one peer.
+type PeerStatus struct {
+	ID string
+	// Held tasks wait for their policy; calls in flight have been sent and have
+	// not returned from RoundTrip.
+	Held, InFlight int
+	// Denials counts the rejections since the peer was configured.
+	Denials int
+	// Breaker is "closed", "half-open", "open" or "off".
+	Breaker string
+	// Degraded tells whether the peer's signals are believed.
+	Degraded bool
+	// AnchorVersion is that of the anchor at hand, "" where there is none, and
+	// AnchorAge the time since it was fetched or confirmed.
+	AnchorVersion string
+	AnchorAge     time.Duration
+}
+
+// Status returns the state of every peer, in the order of the configuration.
+func (t *Transport) Status() []PeerStatus {
+	table := t.peers.Load()
+	if table == nil {
+		return nil
+	}
+	all := make([]PeerStatus, 0, len(table.peers))
+	for _, p := range table.peers {
+		b := p.breaker.Load()
+		s := PeerStatus{
+			ID: p.ID, Held: int(p.held.Load()), InFlight: int(p.inFlight.Load()), Denials: int(p.denials.total.Load()),
+			Breaker: b.String(), Degraded: p.degraded.Load() || !b.closed(),
+		}
+		if a := p.anchors.current.Load(); a != nil {
+			s.AnchorVersion, s.AnchorAge = a.Version, time.Since(a.fetchedAt)
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+var errZero = fmt.Errorf("fedhttp: a Transport is made by NewTransport")
+
+// RoundTrip sends req to its peer, if and when it may be sent. See the package
+// documentation for what it returns.
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	table := t.peers.Load()
+	if table == nil {
+		closeBody(req.Body)
+		return nil, errZero
+	}
+	p, reason := table.lookup(req.URL)
+	if reason == ReasonUnlistedOrigin && t.unlisted == PassUnlisted && t.lifetime.Err() == nil {
+		return t.base.RoundTrip(req)
+	}
+	c := &call{Context: req.Context(), t: t, peer: p, in: req}
+	c.body.open(req)
+	defer c.body.finish()
+	return c.run(reason)
+}

@@ -1,0 +1,174 @@
+package fedhttp
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+)
+
+// ownBase returns a base that can prove what it delivered. An *http.Transport is
+// cloned, with everything that its owner configured, and its connections count
+// what is written to them. Any other base is used as it is.
+func ownBase(base http.RoundTripper) http.RoundTripper {
+	own, ok := base.(*http.Transport)
+	if base == nil {
+		own, ok = http.DefaultTransport.(*http.Transport)
+		if !ok {
+			own, ok = &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true}, true
+		}
+	}
+	if !ok {
+		return base
+	}
+	t := own.Clone()
+	// net/http speaks HTTP/2 only where nobody has configured dialing or TLS; our
+	// dialer must not be what makes the difference.
+	if t.Protocols == nil && t.TLSNextProto == nil && t.TLSClientConfig == nil &&
+		t.DialContext == nil && t.Dial == nil && t.DialTLSContext == nil && t.DialTLS == nil { //nolint:staticcheck // the owner may have set the deprecated ones
+		t.ForceAttemptHTTP2 = true
+	}
+	dial := t.DialContext
+	if dial == nil && t.Dial != nil { //nolint:staticcheck // see above
+		old := t.Dial //nolint:staticcheck // see above
+		dial = func(_ context.Context, network, addr string) (net.Conn, error) { return old(network, addr) }
+	}
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
+	t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return &countedConn{Conn: conn}, nil
+	}
+	return t
+}
+
+// countedConn is a connection that knows whether bytes have left, and that can
+// be sealed so that none ever will.
+type countedConn struct {
+	net.Conn
+
+	mu      sync.Mutex
+	started uint64 // writes begun
+	writing int    // writes under way
+	written uint64 // bytes that the connection below took
+	sealed  bool
+	http2   bool  // the first bytes were HTTP/2's preface
+	err     error // the first error of a read or write
+}
+
+var errSealed = errors.New("the connection was sealed: the request must not leave on it")
+
+var http2Preface = []byte("PRI * HTTP/2")
+
+func (c *countedConn) begin(p []byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.sealed {
+		return errSealed
+	}
+	if c.started == 0 {
+		c.http2 = bytes.HasPrefix(p, http2Preface)
+	}
+	c.started++
+	c.writing++
+	return nil
+}
+
+func (c *countedConn) end(n int64, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.writing--
+	c.written += uint64(max(n, 0))
+	c.note(err)
+}
+
+// note keeps the first error. c.mu is held.
+func (c *countedConn) note(err error) {
+	if c.err == nil {
+		c.err = err
+	}
+}
+
+func (c *countedConn) Write(p []byte) (int, error) {
+	if err := c.begin(p); err != nil {
+		return 0, err
+	}
+	n, err := c.Conn.Write(p)
+	c.end(int64(n), err)
+	return n, err
+}
+
+// ReadFrom lets the connection below send a file by itself, as net/http would
+// without us.
+func (c *countedConn) ReadFrom(r io.Reader) (int64, error) {
+	if err := c.begin(nil); err != nil {
+		return 0, err
+	}
+	n, err := io.Copy(c.Conn, r)
+	c.end(n, err)
+	return n, err
+}
+
+func (c *countedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if err != nil {
+		c.mu.Lock()
+		c.note(err)
+		c.mu.Unlock()
+	}
+	return n, err
+}
+
+// NetConn returns the connection below, as tls.Conn's does.
+func (c *countedConn) NetConn() net.Conn { return c.Conn }
+
+func (c *countedConn) bytesWritten() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.written
+}
+
+// seal lets nothing leave any more, and reports whether nothing has since the
+// count stood at mark.
+func (c *countedConn) seal(mark uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.writing > 0 || c.written != mark {
+		return false
+	}
+	c.sealed = true
+	return true
+}
+
+func (c *countedConn) firstError() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// countedConnOf finds the connection that counts below conn, nil where there is
+// none, and whether conn speaks HTTP/2.
+func countedConnOf(conn net.Conn) (counted *countedConn, http2 bool) {
+	for conn != nil {
+		switch c := conn.(type) {
+		case *countedConn:
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c, http2 || c.http2
+		case *tls.Conn:
+			http2 = http2 || c.ConnectionState().NegotiatedProtocol == "h2"
+			conn = c.NetConn()
+		default:
+			return nil, http2
+		}
+	}
+	return nil, http2
+}
