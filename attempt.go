@@ -72,7 +72,7 @@ func (c *call) send() {
 	a.request.Body = c.body.take()
 	a.timer = time.AfterFunc(p.Retry.AttemptTimeout, cancel)
 
-	a.resp, a.err = c.roundTrip(&a.request)
+	a.resp, a.err = c.roundTrip(&a.request) //nolint:bodyclose // handed over to the caller, or discarded
 	c.judge(a)
 }
 

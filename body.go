@@ -79,7 +79,7 @@ func (b *unreadBody) settle() {
 	shut := b.closing
 	b.mu.Unlock()
 	if shut {
-		b.close() //nolint:errcheck,gosec // there is nobody left to tell
+		b.close() // there is nobody left to tell
 	}
 }
 
@@ -137,7 +137,7 @@ func (s *bodySource) rewind(req *http.Request) bool {
 // finish closes what no base has taken, and lets go of what one has.
 func (s *bodySource) finish() {
 	if s.current != nil && s.current != http.NoBody {
-		s.current.Close() //nolint:errcheck,gosec // nothing was read, so nothing is lost
+		s.current.Close() // nothing was read, so nothing is lost
 		s.current = nil
 	}
 	if s.unread != nil {
@@ -147,6 +147,6 @@ func (s *bodySource) finish() {
 
 func closeBody(body io.ReadCloser) {
 	if body != nil {
-		body.Close() //nolint:errcheck,gosec // the caller hears of what ended the call, not of this
+		body.Close() // the caller hears of what ended the call, not of this
 	}
 }

@@ -38,11 +38,18 @@
 //
 // # Which base can prove what
 //
-// That nothing was delivered is proven by connection events (net/http/httptrace):
-// a connection was asked for and none came. [http.Transport] reports them, and so
-// does every RoundTripper around it that passes the request's context on. With
-// a base that reports none, nothing is ever proven, so nothing is resent after
-// an error; answers are judged all the same.
+// A base that is an [http.Transport] (or nil, a clone of the default one) is
+// cloned, with everything that is configured on it; what its owner changes
+// later has no effect. That nothing was delivered is proven where a connection
+// was asked for and none came, and on HTTP/1 where no byte was written to the
+// one that came. What net/http would send again by itself is stopped once
+// anything may have left.
+//
+// A RoundTripper around an http.Transport that passes the request's context on
+// is as safe: hidden resends are stopped. It counts no bytes, so only a
+// connection that never came is proof. With a base that reports no connection
+// events (net/http/httptrace) nothing is ever proven, so nothing is resent after
+// an error, and what such a base sends again by itself is its own affair.
 //
 // # Concurrency
 //

@@ -118,8 +118,8 @@ func (f *fence) judge(err error, trustRefusal bool) (Delivery, []Evidence, error
 // shut ends a connection at once: TLS would say goodbye first, and wait for it.
 func shut(counted *countedConn, conn net.Conn) {
 	if counted != nil {
-		counted.Close() //nolint:errcheck,gosec // it is being given up
+		counted.Close() // it is being given up
 		return
 	}
-	conn.Close() //nolint:errcheck,gosec // see above
+	conn.Close() // given up too
 }

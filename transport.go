@@ -16,9 +16,9 @@ import (
 type Config struct {
 	// Peers are the registries that may be called.
 	Peers []Peer
-	// Base sends the requests. Nil: a clone of http.DefaultTransport that the
-	// Transport owns. One that reports no connection events (httptrace) can
-	// prove nothing, so nothing is resent after an error of it.
+	// Base sends the requests. Nil: http.DefaultTransport. An *http.Transport is
+	// cloned, and the clone used; see the package documentation for what another
+	// base can prove.
 	Base http.RoundTripper
 	// Book is what is known of policies. Nil: an empty one, so that no task with
 	// obligations is sent.
