@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
+	"net/url"
 	"slices"
 	"strconv"
 	"time"
@@ -92,13 +93,13 @@ func (attemptTimeoutError) Is(target error) bool { return target == context.Dead
 
 // roundTrip calls the base and holds it to the RoundTripper contract.
 func (c *call) roundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := c.t.base.RoundTrip(req)
+	resp, err := c.peer.base.RoundTrip(req)
 	switch {
 	case err != nil:
 		if resp != nil {
 			closeBody(resp.Body)
 		}
-		return nil, err
+		return nil, redacted(err)
 	case resp == nil:
 		return nil, errNothing
 	case resp.Body == nil:
@@ -106,6 +107,23 @@ func (c *call) roundTrip(req *http.Request) (*http.Response, error) {
 	}
 	resp.Request = req
 	return resp, nil
+}
+
+// redacted returns err with its URL, where it has one, without userinfo and
+// query. net/http's own errors have none; those of a base that uses an
+// http.Client do.
+func redacted(err error) error {
+	with, ok := err.(*url.Error) //nolint:errorlint // one below others cannot be replaced
+	if !ok {
+		return err
+	}
+	bare := *with
+	if u, err := url.Parse(with.URL); err == nil {
+		bare.URL = redactedURL(u)
+	} else {
+		bare.URL = ""
+	}
+	return &bare
 }
 
 // headers returns the header of the attempt: the caller's, with what this

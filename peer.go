@@ -24,6 +24,10 @@ type Peer struct {
 	// port optional. At least one, and none that another peer claims. Plain
 	// http is accepted for loopback only, unless AllowPlaintext.
 	Origins []string
+	// Base sends this peer's requests, as Config.Base does the others'. Nil:
+	// Config.Base. Peers that name the same *http.Transport share one clone of it
+	// while they are configured.
+	Base http.RoundTripper
 	// DefaultTerms are what the peer's own default policy grants. A task whose
 	// obligations they grant needs no agreement. Nil: nothing is granted.
 	DefaultTerms Terms
@@ -94,6 +98,7 @@ func (u *UnlistedPolicy) UnmarshalText(text []byte) error {
 // changed: SetPeers makes a new one around the same peerState.
 type peer struct {
 	Peer
+	base    http.RoundTripper
 	origins []origin
 	signals signalTable
 	routes  *routeTable

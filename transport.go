@@ -67,8 +67,9 @@ type Transport struct {
 	end      context.CancelFunc
 
 	peers  atomic.Pointer[peerTable]
-	update sync.Mutex            // serialises SetPeers
-	states map[string]*peerState // what outlives a change of peers; under update
+	update sync.Mutex                            // serialises SetPeers
+	states map[string]*peerState                 // what outlives a change of peers; under update
+	bases  map[*http.Transport]http.RoundTripper // the clones that peers' own bases have; under update
 }
 
 // peerState is what a peer keeps when its configuration changes.
@@ -153,9 +154,35 @@ func (t *Transport) setPeers(peers []Peer, found faults) error {
 	if err != nil {
 		return err
 	}
-	t.states = kept
+	bases := make(map[*http.Transport]http.RoundTripper)
+	for _, p := range table.peers {
+		p.base = t.baseOf(p.Base, bases)
+	}
+	gone := t.bases
+	t.states, t.bases = kept, bases
 	t.peers.Store(table)
+	for own, clone := range gone {
+		if bases[own] == nil {
+			closeIdle(clone)
+		}
+	}
 	return nil
+}
+
+// baseOf returns the base for a peer that has one of its own. t.update is held.
+func (t *Transport) baseOf(base http.RoundTripper, bases map[*http.Transport]http.RoundTripper) http.RoundTripper {
+	own, ok := base.(*http.Transport)
+	switch {
+	case base == nil:
+		return t.base
+	case !ok:
+		return base
+	case bases[own] == nil && t.bases[own] != nil:
+		bases[own] = t.bases[own] // kept, with its connections
+	case bases[own] == nil:
+		bases[own] = ownBase(own)
+	}
+	return bases[own]
 }
 
 // SetDegraded says whether the peer's signals can be believed just now. While a
@@ -169,9 +196,20 @@ func (t *Transport) SetDegraded(peer string, degraded bool) {
 	}
 }
 
-// CloseIdleConnections closes the base's idle connections, if it can.
+// CloseIdleConnections closes the idle connections of every base that can do
+// that.
 func (t *Transport) CloseIdleConnections() {
-	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
+	if t.base == nil {
+		return
+	}
+	closeIdle(t.base)
+	for _, p := range t.peers.Load().peers {
+		closeIdle(p.base)
+	}
+}
+
+func closeIdle(base http.RoundTripper) {
+	if c, ok := base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
 }
