@@ -26,7 +26,7 @@ BIN      := $(CURDIR)/bin
 GOLANGCI := $(BIN)/golangci-lint
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint fmt-check vet tidy-check golangci fuzz bench cover tools-check example-check clean
+.PHONY: help test lint fmt-check vet tidy-check golangci fuzz bench cover tools-check example-check vuln clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -92,8 +92,18 @@ cover: ## test coverage of each module, profiles in bin/cover
 	done
 
 tools-check: ## test the tools that check the others
-	@echo "== test ./tools/figures"
-	@go test -C tools/figures ./...
+	@for m in ./tools/figures ./tools/vuln; do echo "== test $$m"; go test -C "$$m" ./...; done
+
+# The database is a Go module of a fixed version, so this needs nothing else
+# from the network and gives the same answer on every machine.
+vuln: ## known vulnerabilities that the code of a module can reach
+	@mkdir -p "$(BIN)"
+	@echo "== building govulncheck and its database from source (a minute the first time)"
+	@go build -C tools/vuln -o "$(BIN)/" golang.org/x/vuln/cmd/govulncheck golang.org/x/vulndb/cmd/indexdb .
+	@rm -rf "$(BIN)/vulndb"
+	@"$(BIN)/indexdb" -vulns "$$(go list -C tools/vuln -m -f '{{.Dir}}' golang.org/x/vulndb)/data/osv" -out "$(BIN)/vulndb"
+	@echo "== scanning"
+	@"$(BIN)/vuln" "$(BIN)/vulndb" $(MODULES)
 
 example-check: ## run the example with -json and check its figures
 	@if [[ ! -f example/go.mod ]]; then echo "example/ is missing: there is nothing to check" >&2; exit 1; fi
