@@ -18,7 +18,11 @@ type retryBudget struct {
 	spent float64 // tokens taken and not yet earned back
 }
 
-const budgetReserve = 10
+const (
+	budgetReserve = 10
+	// Ten tenths are not quite one in floating point, and must be.
+	budgetRounding = 1e-6
+)
 
 func (b *retryBudget) earn(ratio float64) {
 	b.mu.Lock()
@@ -29,7 +33,7 @@ func (b *retryBudget) earn(ratio float64) {
 func (b *retryBudget) take() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.spent+1 > budgetReserve {
+	if b.spent+1 > budgetReserve+budgetRounding {
 		return false
 	}
 	b.spent++

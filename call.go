@@ -16,14 +16,11 @@ import (
 // their context.
 type call struct {
 	context.Context // the caller's, with the call's span
-	t               *Transport
-	peer            *peer
-	task            Task
-	in              *http.Request
-	body            bodySource
-	span            span
+	preflight
+	in   *http.Request
+	body bodySource
+	span span
 
-	auth      Authorization
 	values    [3][1]string // of the headers that this transport sets
 	admitted  slot         // for the send to come
 	sends     int
@@ -50,14 +47,10 @@ func callOf(ctx context.Context) *call {
 	return c
 }
 
-// run takes the call from preflight to its end.
-func (c *call) run(unknown Reason) (*http.Response, error) {
-	if c.peer != nil {
-		c.task = c.peer.task(c.in)
-	} else {
-		c.task, _ = TaskFromContext(c.Context)
-	}
-	c.t.tracing.startCall(c)
+// run takes the call from the end of its preflight to its own.
+func (c *call) run(r refusal) (*http.Response, error) {
+	c.body.open(c.in)
+	defer c.body.finish()
 	// Whatever happens below, a panic of the base included, the attempt ends,
 	// its slot is free and the span is over.
 	finished := false
@@ -71,30 +64,24 @@ func (c *call) run(unknown Reason) (*http.Response, error) {
 			c.span.End()
 		}
 	}()
-	resp, err := c.end(c.dispatch(unknown))
+	if r.ok() {
+		r = c.dispatch()
+	}
+	resp, err := c.end(r)
 	finished = true
 	return resp, err
 }
 
-// dispatch sends the call, or says why it does not go out. unknown is why there
-// is no peer, where there is none.
-func (c *call) dispatch(unknown Reason) refusal {
+// dispatch sends the call, or says why it does not go out after all.
+func (c *call) dispatch() refusal {
 	p := c.peer
-	switch {
-	case c.t.lifetime.Err() != nil:
-		return refusal{OutcomeCanceled, ReasonClosed, ErrClosed}
-	case c.Err() != nil:
-		return refusal{OutcomeCanceled, ReasonContextEnded, contextError(c)}
-	case p == nil:
-		return refusal{outcome: OutcomeUnknownPeer, reason: unknown}
-	}
-	if r := c.preflight(); !r.ok() {
-		return r
-	}
-	if c.t.anchors != nil || p.RequireAnchor {
+	if c.t.anchors != nil {
 		if r := c.obtainAnchor(); !r.ok() {
 			return r
 		}
+	}
+	if c.Err() != nil { // nothing has left yet, so it is not for the breaker or an operator
+		return refusal{OutcomeCanceled, ReasonContextEnded, contextError(c)}
 	}
 	if !c.admit() {
 		return refusal{outcome: OutcomePeerUnavailable, reason: ReasonBreakerOpen}
@@ -122,7 +109,7 @@ func (c *call) obtainAnchor() refusal {
 	case err != nil && c.peer.RequireAnchor:
 		return refusal{OutcomePeerUnavailable, ReasonAnchorRequired, &refreshError{err}}
 	case waited:
-		return c.preflight()
+		return c.clear()
 	}
 	return refusal{}
 }
@@ -168,6 +155,7 @@ func (c *call) end(r refusal) (*http.Response, error) {
 	d.Capability, d.TaskID = c.task.Capability, c.task.ID
 	d.Outcome, d.Reason = r.outcome, r.reason
 	d.PolicyDigest, d.Epoch, d.Basis = c.auth.Digest, c.auth.Epoch, c.auth.Basis
+	d.HeldFor = c.heldFor
 	d.Attempts = c.sends
 	if c.peer != nil {
 		d.Peer = c.peer.ID
@@ -176,6 +164,8 @@ func (c *call) end(r refusal) (*http.Response, error) {
 	if a := c.last; a != nil {
 		d.Evidence, d.Delivery, d.AnchorVersion = a.reading.evidence, a.delivery, a.anchor.Version
 		resp = a.resp
+	} else {
+		d.CorrelationID, d.PolicyReason = c.deniedID, c.deniedReason
 	}
 	c.escalate()
 	c.t.tracing.endCall(c)

@@ -29,98 +29,113 @@ func (p HoldPolicy) withDefaults(fault func(field, format string, args ...any)) 
 
 // hold keeps the task until its policy resolves, and returns why it may not go
 // in the end. unresolved is what preflight said.
-func (c *call) hold(unresolved refusal) refusal {
-	p := c.peer
-	if p.Hold.Max < 0 {
-		c.tellCoordinator(unresolved.reason)
-		return unresolved
-	}
+func (f *preflight) hold(unresolved refusal) refusal {
+	p := f.peer
 	start := time.Now()
 	until, late := start.Add(p.Hold.MaxWait), ReasonHoldTimeout
-	if d := c.task.PolicyDeadline; !d.IsZero() && !d.After(until) {
+	if d := f.task.PolicyDeadline; !d.IsZero() && !d.After(until) {
 		until, late = d, ReasonPolicyDeadline
+	} else if past := time.Duration(until.UnixNano()) % time.Millisecond; past != 0 {
+		// Tasks that come at nearly the same time then share an alarm.
+		until = until.Add(time.Millisecond - past)
 	}
-	if !start.Before(until) {
-		c.tellCoordinator(unresolved.reason)
-		return refusal{outcome: OutcomePolicyUnresolved, reason: late}
-	}
-	if int(p.held.Add(1)) > p.Hold.Max {
-		p.held.Add(-1)
-		c.tellCoordinator(unresolved.reason)
-		return refusal{outcome: OutcomePolicyUnresolved, reason: ReasonHoldFull}
-	}
-	span := c.t.tracing.startHold(c)
-	timer := time.NewTimer(until.Sub(start))
-	defer func() {
-		timer.Stop()
-		p.held.Add(-1)
-		c.decision.HeldFor += time.Since(start)
+	refused := unresolved
+	switch held := int(p.held.Add(1)); {
+	case p.Hold.Max < 0:
+	case !start.Before(until):
+		refused.reason = late
+	case held > p.Hold.Max:
+		refused.reason = ReasonHoldFull
+	default:
+		alarm := f.t.alarms.join(until)
+		span := f.t.tracing.startHold(f.ctx)
+		refused = f.wait(alarm, late)
 		span.End()
-	}()
+		f.t.alarms.leave(alarm)
+		p.held.Add(-1)
+		f.heldFor += time.Since(start)
+		return refused
+	}
+	p.held.Add(-1)
+	f.tellCoordinator(unresolved.reason)
+	return refused
+}
 
-	var slot time.Time // when a paced release lets this task go; zero: it has not asked
+// wait waits until the task may go, or is known not to.
+func (f *preflight) wait(alarm *alarm, late Reason) refusal {
+	var turn time.Time // when a paced release lets the task go; zero: it has not asked
 	for {
-		watch := c.t.book.watch(p.ID, c.task.Capability)
-		now := time.Now()
-		r := c.authorize(now)
-		switch {
-		case !now.Before(until) && (r.ok() || r.outcome == OutcomePolicyUnresolved):
-			// The deadline came first, even if the policy came with it.
-			c.t.book.unwatch(watch)
-			return refusal{outcome: OutcomePolicyUnresolved, reason: late}
-		case r.ok() && slot.IsZero():
-			slot = p.pacer.reserve(c.task.Capability, now, p.Hold.ReleaseRate)
-			fallthrough
-		case r.ok():
-			if !now.Before(slot) {
-				c.t.book.unwatch(watch)
-				return r
-			}
-			r = c.await(watch.changed(), timer, slot.Sub(now), late)
-		case r.outcome != OutcomePolicyUnresolved:
-			c.t.book.unwatch(watch)
-			return r
-		default:
-			slot = time.Time{}
-			c.tellCoordinator(r.reason)
-			r = c.await(watch.changed(), timer, -1, late)
+		watch := f.t.book.watch(f.peer.ID, f.task.Capability)
+		r, over := f.look(alarm, late, &turn)
+		if !over {
+			f.sleep(watch.changed(), alarm.rung, turn)
 		}
-		c.t.book.unwatch(watch)
-		if !r.ok() {
+		f.t.book.unwatch(watch)
+		if over {
 			return r
 		}
 	}
 }
 
-// await waits for a change of the key, or for pause to pass where it is not
-// negative, and returns why the task need not wait any longer.
-func (c *call) await(changed <-chan struct{}, deadline *time.Timer, pause time.Duration, late Reason) refusal {
-	var slot <-chan time.Time
-	if pause >= 0 {
-		timer := time.NewTimer(pause)
-		defer timer.Stop()
-		slot = timer.C
+// look decides whether the wait is over. Where several things ended it at once
+// the order here decides, and not the scheduler: a deadline comes before a policy
+// that comes with it.
+func (f *preflight) look(alarm *alarm, late Reason, turn *time.Time) (r refusal, over bool) {
+	now := time.Now()
+	switch {
+	case f.ctx.Err() != nil:
+		return refusal{OutcomePolicyUnresolved, ReasonContextEnded, contextError(f.ctx)}, true
+	case f.t.lifetime.Err() != nil:
+		return refusal{OutcomePolicyUnresolved, ReasonClosed, ErrClosed}, true
 	}
-	select {
-	case <-changed:
-	case <-slot:
-	case <-deadline.C:
-		return refusal{outcome: OutcomePolicyUnresolved, reason: late}
-	case <-c.Done():
-		return refusal{OutcomePolicyUnresolved, ReasonContextEnded, contextError(c)}
-	case <-c.t.lifetime.Done():
-		return refusal{OutcomePolicyUnresolved, ReasonClosed, ErrClosed}
+	r = f.authorize(now)
+	switch {
+	case !r.ok() && r.outcome != OutcomePolicyUnresolved:
+		return r, true
+	case alarm.past(now):
+		return refusal{outcome: OutcomePolicyUnresolved, reason: late}, true
+	case r.ok():
+		if turn.IsZero() {
+			*turn = f.peer.pacer.reserve(f.task.Capability, now, f.peer.Hold.ReleaseRate)
+		}
+		return r, !now.Before(*turn)
 	}
-	return refusal{}
+	if !turn.IsZero() {
+		// Revoked while it waited for its turn: nobody's turn counts any more.
+		f.peer.pacer.reset(f.task.Capability)
+		*turn = time.Time{}
+	}
+	f.tellCoordinator(r.reason)
+	return r, false
 }
 
-func (c *call) tellCoordinator(reason Reason) {
-	if !c.peer.told.first(c.task.Capability, c.auth, reason) {
+// sleep returns when there may be something new to look at.
+func (f *preflight) sleep(changed, rung <-chan struct{}, turn time.Time) {
+	if turn.IsZero() {
+		select {
+		case <-changed:
+		case <-rung:
+		case <-f.ctx.Done():
+		}
 		return
 	}
-	c.t.unresolved.notify(c, Unresolved{
-		Peer: c.peer.ID, Capability: c.task.Capability, Epoch: c.auth.Epoch, Digest: c.auth.Digest,
-		Reason: reason, Obligations: c.task.Obligations, At: time.Now(),
+	timer := time.NewTimer(time.Until(turn))
+	defer timer.Stop()
+	select {
+	case <-changed:
+	case <-rung:
+	case <-f.ctx.Done():
+	case <-timer.C:
+	}
+}
+
+func (f *preflight) tellCoordinator(reason Reason) {
+	if !f.peer.told.first(f.task.Capability, f.auth, reason) {
+		return
+	}
+	f.t.unresolved.notify(f.ctx, Unresolved{
+		Peer: f.peer.ID, Capability: f.task.Capability, Epoch: f.auth.Epoch, Digest: f.auth.Digest,
+		Reason: reason, Obligations: f.task.Obligations, At: time.Now(),
 	})
 }
 
@@ -181,6 +196,13 @@ func (s *toldSet) resolved(capability string) {
 type pacer struct {
 	mu   sync.Mutex
 	next map[string]time.Time
+}
+
+// reset forgets the turns that were given: they will not be taken.
+func (p *pacer) reset(capability string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.next, capability)
 }
 
 // reserve returns when the next task of the capability may go.

@@ -16,35 +16,48 @@ type refusal struct {
 
 func (r refusal) ok() bool { return r.outcome == OutcomeDelivered }
 
-// preflight decides whether the task may be sent, holding it where its policy
-// is pending.
-func (c *call) preflight() refusal {
-	if c.peer.RequireTask && c.task.Capability == "" {
+// preflight decides whether a task may be sent. It is a small value that lives
+// on the stack until the task may go: a held task costs its goroutine and a
+// timer, and the rest of a call is made when there is one.
+type preflight struct {
+	ctx     context.Context // the caller's, with the call's span
+	t       *Transport
+	peer    *peer // nil: the URL belongs to none
+	task    Task
+	auth    Authorization
+	heldFor time.Duration
+	// What the peer said with the denial that covers the task, if one does.
+	deniedID, deniedReason string
+}
+
+// clear decides, holding the task where its policy is pending.
+func (f *preflight) clear() refusal {
+	if f.peer.RequireTask && f.task.Capability == "" {
 		return refusal{outcome: OutcomeTaskRequired, reason: ReasonNoCapability}
 	}
-	r := c.authorize(time.Now())
+	r := f.authorize(time.Now())
 	if r.outcome == OutcomePolicyUnresolved {
-		r = c.hold(r)
+		r = f.hold(r)
 	}
 	return r
 }
 
 // authorize looks the task's policy up anew, before every send: what was agreed
 // a moment ago may have been revoked, denied or have expired. It never waits.
-func (c *call) authorize(now time.Time) refusal {
-	auth, err := c.t.book.Authorize(c.peer.ID, c.task, c.peer.DefaultTerms, now)
-	c.auth = auth
+func (f *preflight) authorize(now time.Time) refusal {
+	auth, err := f.t.book.Authorize(f.peer.ID, f.task, f.peer.DefaultTerms, now)
+	f.auth = auth
 	if err == ErrTaskRequired { //nolint:errorlint // our own sentinel, as it is
 		return refusal{outcome: OutcomeTaskRequired, reason: ReasonNoCapability}
 	}
 	// A denial comes before an unresolved policy: a task that was denied is not
 	// worth waiting for.
-	if c.task.Capability != "" {
-		if c.peer.denials.spent(now, c.peer.Denial) {
+	if f.task.Capability != "" {
+		if f.peer.denials.spent(now, f.peer.Denial) {
 			return refusal{outcome: OutcomeScopeDenied, reason: ReasonDenialBudget}
 		}
-		if c.peer.Denial.HoldOff >= 0 {
-			if r := c.deniedBefore(); !r.ok() {
+		if f.peer.Denial.HoldOff >= 0 && !f.t.noDenials() {
+			if r := f.deniedBefore(); !r.ok() {
 				return r
 			}
 		}
@@ -53,7 +66,7 @@ func (c *call) authorize(now time.Time) refusal {
 		return refusal{outcome: OutcomePolicyUnresolved, reason: unresolvedReason(err)}
 	}
 	if auth.Basis != BasisNoObligation {
-		c.peer.told.resolved(c.task.Capability)
+		f.peer.told.resolved(f.task.Capability)
 	}
 	return refusal{}
 }
@@ -66,21 +79,27 @@ func unresolvedReason(err error) Reason {
 	return ReasonNotAccepted
 }
 
+// noDenials reports whether the ledger is our own and empty, as it is nearly
+// always: then it need not be asked, by value and under the guard of a panic.
+func (t *Transport) noDenials() bool {
+	own, ok := t.ledger.(*memoryLedger)
+	return ok && own.size.Load() == 0
+}
+
 // deniedBefore asks the ledger. One that panics has not said that the task may
 // go, so it may not.
-func (c *call) deniedBefore() (r refusal) {
+func (f *preflight) deniedBefore() (r refusal) {
 	defer func() {
 		if fault := recover(); fault != nil {
 			err := fmt.Errorf("the denial ledger panicked: %s", bounded(fmt.Sprint(fault)))
 			r = refusal{OutcomeScopeDenied, ReasonLedgerFailed, err}
 		}
 	}()
-	denial, denied := c.t.ledger.Denied(c.peer.ID, c.task, c.auth)
+	denial, denied := f.t.ledger.Denied(f.peer.ID, f.task, f.auth)
 	if !denied {
 		return refusal{}
 	}
-	c.decision.CorrelationID = denial.CorrelationID
-	c.decision.PolicyReason = denial.PolicyReason
+	f.deniedID, f.deniedReason = denial.CorrelationID, denial.PolicyReason
 	return refusal{outcome: OutcomeScopeDenied, reason: ReasonDeniedBefore}
 }
 

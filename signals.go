@@ -112,6 +112,8 @@ func (s Signals) compile(fault func(field, format string, args ...any)) signalTa
 		switch {
 		case prefix == "":
 			fault("Signals.CorrelationPrefixes", "an empty prefix would fit every id")
+		case strings.Contains(prefix, ",") || strings.Trim(prefix, " \t") != prefix:
+			fault("Signals.CorrelationPrefixes", "prefix %s has a comma or outer blanks, which no id has", quote(prefix))
 		case layer != LayerPolicy && layer != LayerRouting:
 			fault("Signals.CorrelationPrefixes", "prefix %s points to layer %q; want policy or routing", quote(prefix), layer)
 		}

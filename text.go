@@ -16,7 +16,7 @@ func bounded(s string) string {
 		return s
 	}
 	cut := maxQuoted
-	for cut > 0 && !utf8.RuneStart(s[cut]) {
+	for cut > maxQuoted-utf8.UTFMax && !utf8.RuneStart(s[cut]) {
 		cut--
 	}
 	return s[:cut]

@@ -119,18 +119,17 @@ var (
 	startClient   = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindClient)}
 )
 
-// startCall begins the span of the call, and makes it the parent of all others.
-func (t *tracing) startCall(c *call) {
+// startCall begins the span of a call, the parent of all others.
+func (t *tracing) startCall(ctx context.Context, capability string) (context.Context, span) {
 	if !t.on() {
-		return
+		return ctx, span{}
 	}
 	name := "federation request"
-	if c.task.Capability != "" {
-		name = "federation " + sanitize(c.task.Capability)
+	if capability != "" {
+		name = "federation " + sanitize(capability)
 	}
-	var s trace.Span
-	c.Context, s = t.tracer.Start(c.Context, name, startInternal...)
-	c.span = span{s}
+	ctx, s := t.tracer.Start(ctx, name, startInternal...)
+	return ctx, span{s}
 }
 
 // endCall puts the decision on the call's span and ends it.
@@ -231,11 +230,11 @@ func (t *tracing) classified(c *call, a *attempt) {
 }
 
 // startHold begins the span of a hold.
-func (t *tracing) startHold(c *call) span {
+func (t *tracing) startHold(ctx context.Context) span {
 	if !t.on() {
 		return span{}
 	}
-	_, s := t.tracer.Start(c.Context, "federation.hold", startInternal...)
+	_, s := t.tracer.Start(ctx, "federation.hold", startInternal...)
 	return span{s}
 }
 

@@ -63,6 +63,8 @@ type Transport struct {
 	escalations notifier[Escalation]
 	unresolved  notifier[Unresolved]
 
+	alarms alarms // of held tasks
+
 	lifetime context.Context // ends with Close
 	end      context.CancelFunc
 
@@ -220,6 +222,7 @@ func closeIdle(base http.RoundTripper) {
 func (t *Transport) Close() error {
 	if t.end != nil {
 		t.end()
+		t.alarms.ringAll() // after the end, so that a task that joins late sees it
 		t.CloseIdleConnections()
 	}
 	return nil
@@ -281,12 +284,34 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		closeBody(req.Body)
 		return nil, errZero
 	}
-	p, reason := table.lookup(req.URL)
-	if reason == ReasonUnlistedOrigin && t.unlisted == PassUnlisted && t.lifetime.Err() == nil {
+	p, unknown := table.lookup(req.URL)
+	if unknown == ReasonUnlistedOrigin && t.unlisted == PassUnlisted && t.lifetime.Err() == nil {
 		return t.base.RoundTrip(req)
 	}
-	c := &call{Context: req.Context(), t: t, peer: p, in: req}
-	c.body.open(req)
-	defer c.body.finish()
-	return c.run(reason)
+	pre := preflight{ctx: req.Context(), t: t, peer: p}
+	if p != nil {
+		pre.task = p.task(req)
+	} else {
+		pre.task, _ = TaskFromContext(pre.ctx)
+	}
+	var callSpan span
+	pre.ctx, callSpan = t.tracing.startCall(pre.ctx, pre.task.Capability)
+	r := pre.run(unknown)
+	// From here on there is a call, if only to say why it does not go out.
+	c := &call{Context: pre.ctx, preflight: pre, in: req, span: callSpan}
+	return c.run(r)
+}
+
+// run decides whether the request may go to its peer at all. unknown is why
+// there is no peer, where there is none.
+func (f *preflight) run(unknown Reason) refusal {
+	switch {
+	case f.t.lifetime.Err() != nil:
+		return refusal{OutcomeCanceled, ReasonClosed, ErrClosed}
+	case f.ctx.Err() != nil:
+		return refusal{OutcomeCanceled, ReasonContextEnded, contextError(f.ctx)}
+	case f.peer == nil:
+		return refusal{outcome: OutcomeUnknownPeer, reason: unknown}
+	}
+	return f.clear()
 }
