@@ -95,10 +95,12 @@ func (r *recorder[E]) snapshot() []E {
 	return append([]E(nil), r.all...)
 }
 
-// wait returns the first n, once they are there. It ends with the test's
-// context, and then fails the test.
+// wait returns the first n, once they are there. Where they do not come within
+// 20 s it fails the test.
 func (r *recorder[E]) wait(t *testing.T, n int) []E {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
 	for {
 		r.mu.Lock()
 		if len(r.all) >= n {
@@ -113,7 +115,7 @@ func (r *recorder[E]) wait(t *testing.T, n int) []E {
 		r.mu.Unlock()
 		select {
 		case <-news:
-		case <-t.Context().Done():
+		case <-ctx.Done():
 			t.Fatalf("got %d events, want %d", len(r.snapshot()), n)
 		}
 	}
