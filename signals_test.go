@@ -137,7 +137,7 @@ func TestReadDegraded(t *testing.T) {
 	t.Parallel()
 	table := compiled(t, Signals{})
 	for text, want := range map[string]bool{
-		"true": true, "TRUE": true, "false": false, "": false, "1": false, "truely": false,
+		"true": true, "TRUE": true, "false": false, "": false, "1": false, "true.": false,
 		"true, true": true, "false, true": true,
 	} {
 		if got := table.read(http.Header{headerDegraded: {text}}, issuedOurs, readAt).degraded; got != want {
