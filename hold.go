@@ -130,7 +130,8 @@ func (f *preflight) sleep(changed, rung <-chan struct{}, turn time.Time) {
 }
 
 func (f *preflight) tellCoordinator(reason Reason) {
-	if !f.peer.told.first(f.task.Capability, f.auth, reason) {
+	known := toldPolicy{f.auth.Epoch, f.auth.Digest, f.t.book.negotiatedUntil(f.peer.ID, f.task.Capability)}
+	if !f.peer.told.first(f.task.Capability, known, reason) {
 		return
 	}
 	f.t.unresolved.notify(f.ctx, Unresolved{
@@ -155,12 +156,14 @@ type toldKey struct {
 type toldPolicy struct {
 	epoch  uint64
 	digest string
+	// lapsed tells one negotiation that ran out from the next: each asks for
+	// another one, also where no task came while it lasted.
+	lapsed time.Time
 }
 
 // first reports whether the coordinator has not been told yet.
-func (s *toldSet) first(capability string, auth Authorization, reason Reason) bool {
+func (s *toldSet) first(capability string, policy toldPolicy, reason Reason) bool {
 	key := toldKey{capability, reason == ReasonTermsInsufficient}
-	policy := toldPolicy{auth.Epoch, auth.Digest}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if told, ok := s.told[key]; ok && told == policy {

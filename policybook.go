@@ -2,6 +2,7 @@ package fedhttp
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"time"
@@ -94,11 +95,11 @@ type Negotiation struct {
 // A read that starts after a write has returned sees it. Nothing that is
 // passed in is kept: strings and terms are copied.
 //
-// Epochs of a key, which is a peer and a capability, only go up. The highest
-// that was ever advertised stays with the key, also after Withdraw, and
-// what was agreed for an older one is forgotten. A key takes memory until then
-// even if nothing is advertised for it, so a book that is fed with whatever
-// peers send should be given the capabilities that somebody uses.
+// The epochs of a key, which is a peer and a capability, only go up: the
+// highest that was ever advertised stays with the key, even after Withdraw,
+// and what was agreed for older ones is dropped. So a key that was advertised
+// takes some memory for good. Feed a book with the capabilities that somebody
+// uses, not with whatever peers send.
 type PolicyBook struct {
 	table   policyTable
 	writing sync.Mutex    // held by the one writer; readers do not know it
@@ -112,8 +113,8 @@ type PolicyBook struct {
 //
 // An epoch older than one that was advertised before changes nothing and
 // returns an error that matches [ErrStaleEpoch]. An advertisement whose Peer,
-// Capability or Digest is empty, or longer than 65,535 bytes, changes nothing
-// and returns an error that names the field.
+// Capability or Digest is empty, or whose Peer or Capability is longer than
+// 1,000 bytes, changes nothing and returns an error that names the field.
 func (b *PolicyBook) Advertise(a Advertisement) error {
 	if err := checkPolicy(a.PolicyKey, a.Digest); err != nil {
 		return err
@@ -202,45 +203,63 @@ func (b *PolicyBook) Revoke(key PolicyKey, digest string) {
 // Otherwise it matches [ErrPolicyUnresolved], and the Authorization has the
 // advertised digest and epoch, if any, with BasisNone.
 func (b *PolicyBook) Authorize(peer string, task Task, defaults Terms, now time.Time) (Authorization, error) {
-	var e *policyEntry
+	var known *policyState
 	if task.Capability != "" {
-		e = b.table.find(peer, task.Capability)
+		known = b.table.find(peer, task.Capability)
 	} else if len(task.Obligations) > 0 {
 		return Authorization{}, ErrTaskRequired
 	}
-	var auth Authorization
-	if e != nil && e.digest != nil {
-		auth.Digest, auth.Epoch = e.digest.text, e.epoch
-	}
+	advertised := known != nil && known.policy.digest != nil
 	// Fewer terms than obligations cannot grant them all, and counting is
 	// much cheaper than iterating over a map.
 	if len(defaults) >= len(task.Obligations) && defaults.Grants(task.Obligations) {
-		auth.Basis = BasisNoObligation
+		auth := Authorization{Basis: BasisNoObligation}
+		if advertised {
+			auth.Digest, auth.Epoch = known.policy.digest.text, known.epoch
+		}
 		return auth, nil
 	}
-	if auth.Digest == "" {
-		return auth, errNotAdvertised
+	switch {
+	case !advertised:
+		return Authorization{}, errNotAdvertised
+	case known.policy.accepted:
+		return Authorization{known.policy.digest.text, known.epoch, BasisAccepted}, nil
 	}
-	agreed, err := e.authorize(task.Obligations, now)
-	if err != nil {
-		return auth, err
+	return known.authorize(task.Obligations, now)
+}
+
+// negotiatedUntil returns when the negotiation that is cached for the advertised
+// epoch expires, or has expired; the zero time where there is none. Equal
+// expiries are equal values. It neither locks nor allocates.
+func (b *PolicyBook) negotiatedUntil(peer, capability string) time.Time {
+	known := b.table.find(peer, capability)
+	if known == nil || known.policy.digest == nil {
+		return time.Time{}
 	}
-	return agreed, nil
+	for a := known.policy.agreed; a != nil; a = a.next {
+		if a.negotiated && a.epoch == known.epoch {
+			return a.expiry()
+		}
+	}
+	return time.Time{}
 }
 
 // update applies a change, which reports whether there was any, to the entry of
 // a key, and wakes the key's waiters when it is visible. The change gets the
 // symbols of digest and terms, where those are not nil.
-func (b *PolicyBook) update(peer, capability string, digest, terms *string, change func(e *policyEntry, digest, terms *policySymbol) bool) {
+func (b *PolicyBook) update(
+	peer, capability string, digest, terms *string,
+	change func(e *policyEntry, digest, terms *policySymbol) bool,
+) {
 	b.writing.Lock()
 	if b.symbols == nil {
 		b.symbols = make(policySymbols)
 	}
 	d, t := b.symbols.acquire(digest), b.symbols.acquire(terms)
-	changed := b.table.update(peer, capability, func(e *policyEntry) bool {
-		old := *e
-		if !change(e, d, t) {
-			return false
+	changed := b.table.update(peer, capability, func(state policyState) (policyState, bool) {
+		old, e := state.entry(), state.entry()
+		if !change(&e, d, t) {
+			return state, false
 		}
 		for s := range e.symbols {
 			s.refs++
@@ -248,7 +267,10 @@ func (b *PolicyBook) update(peer, capability string, digest, terms *string, chan
 		for s := range old.symbols {
 			b.symbols.release(s)
 		}
-		return true
+		if e.empty() {
+			return policyState{}, true
+		}
+		return policyState{e.epoch, e.share()}, true
 	})
 	b.symbols.release(d)
 	b.symbols.release(t)
@@ -261,16 +283,16 @@ func (b *PolicyBook) update(peer, capability string, digest, terms *string, chan
 // checkPolicy names the fields that no policy can have as they are.
 func checkPolicy(key PolicyKey, digest string) error {
 	var faults []string
-	for _, field := range [...]struct{ name, value string }{
-		{"Peer", key.Peer}, {"Capability", key.Capability}, {"Digest", digest},
-	} {
-		switch {
-		case field.value == "":
-			faults = append(faults, field.name+" is empty")
-		case len(field.value) > maxPolicyName:
-			faults = append(faults, fmt.Sprintf("%s is longer than %d bytes", field.name, maxPolicyName))
+	check := func(field, value string, limit int) {
+		if value == "" {
+			faults = append(faults, field+" is empty")
+		} else if len(value) > limit {
+			faults = append(faults, fmt.Sprintf("%s is longer than %d bytes", field, limit))
 		}
 	}
+	check("Peer", key.Peer, maxPolicyName)
+	check("Capability", key.Capability, maxPolicyName)
+	check("Digest", digest, math.MaxInt)
 	if faults == nil {
 		return nil
 	}

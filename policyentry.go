@@ -7,19 +7,24 @@ import (
 	"time"
 )
 
-// policyEntry is what the book knows of one key. Published entries are
-// immutable; the methods that change one are for a writer's copy.
-type policyEntry struct {
-	epoch  uint64        // the highest ever advertised
+// policyState is what the book knows of one key, as its table has it.
+type policyState struct {
+	epoch  uint64  // the highest ever advertised
+	policy *policy // nil in the zero value alone
+}
+
+// policy is what is known for an epoch and for later ones. Published policies
+// are immutable, and most keys share theirs, see [policy.share].
+type policy struct {
 	digest *policySymbol // advertised; nil: nothing is
-	agreed *agreement    // for this epoch and later ones
-	// accepted stands for the agreement that nearly every key has, so that it
-	// takes no memory: the advertised digest is accepted, without terms.
+	agreed *agreement
+	// accepted stands for the agreement that nearly every key has, so that
+	// the policy can be shared: the advertised digest is accepted, without terms.
 	accepted bool
 }
 
-// agreement is an accepted digest or a cached negotiation of one key. It is
-// immutable and one of a list in no order.
+// agreement is an accepted digest or a cached negotiation. It is immutable and
+// one of a list in no order.
 type agreement struct {
 	next        *agreement
 	epoch       uint64
@@ -30,51 +35,53 @@ type agreement struct {
 	negotiated  bool
 }
 
-// empty reports whether the entry says no more than that it exists: no epoch
-// is older than 0, so that high-water mark need not be kept.
-func (e *policyEntry) empty() bool {
-	return e.epoch == 0 && e.digest == nil && e.agreed == nil
-}
-
-// symbols yields what the entry refers to.
-func (e *policyEntry) symbols(yield func(*policySymbol) bool) {
-	if e.digest != nil && !yield(e.digest) {
-		return
-	}
-	for a := e.agreed; a != nil; a = a.next {
-		if !yield(a.digest) || a.terms.symbol != nil && !yield(a.terms.symbol) {
-			return
-		}
-	}
-}
-
-// authorize finds the agreement under which a task with obligations may go.
-func (e *policyEntry) authorize(obligations Terms, now time.Time) (Authorization, error) {
-	if e.accepted {
-		return Authorization{e.digest.text, e.epoch, BasisAccepted}, nil
-	}
+// authorize finds the agreement under which a task with obligations may go,
+// where that is not the one that accepted stands for. A digest must be
+// advertised.
+func (s *policyState) authorize(obligations Terms, now time.Time) (Authorization, error) {
+	advertised := Authorization{Digest: s.policy.digest.text, Epoch: s.epoch}
 	var accepted, negotiated *agreement
-	for a := e.agreed; a != nil; a = a.next {
+	for a := s.policy.agreed; a != nil; a = a.next {
 		switch {
-		case a.epoch != e.epoch:
+		case a.epoch != s.epoch:
 		case a.negotiated:
-			if now.Before(time.Unix(a.expires, int64(a.expiresNano))) {
+			if now.Before(a.expiry()) {
 				negotiated = a
 			}
-		case a.digest == e.digest:
+		case a.digest == s.policy.digest:
 			accepted = a
 		}
 	}
 	switch {
 	case accepted != nil && accepted.terms.grant(obligations):
-		return Authorization{e.digest.text, e.epoch, BasisAccepted}, nil
+		advertised.Basis = BasisAccepted
+		return advertised, nil
 	case negotiated != nil && negotiated.terms.grant(obligations):
-		return Authorization{negotiated.digest.text, e.epoch, BasisNegotiated}, nil
+		return Authorization{negotiated.digest.text, s.epoch, BasisNegotiated}, nil
 	case accepted != nil || negotiated != nil:
-		return Authorization{}, errTermsInsufficient
+		return advertised, errTermsInsufficient
 	default:
-		return Authorization{}, errNotAccepted
+		return advertised, errNotAccepted
 	}
+}
+
+// policyEntry is a writer's copy of a state, to change.
+type policyEntry struct {
+	epoch uint64
+	policy
+}
+
+func (s policyState) entry() policyEntry {
+	if s.policy == nil {
+		return policyEntry{}
+	}
+	return policyEntry{s.epoch, *s.policy}
+}
+
+// empty reports whether nothing is known: no epoch is older than 0, so that
+// one need not be kept.
+func (e *policyEntry) empty() bool {
+	return e.epoch == 0 && e.digest == nil && e.agreed == nil
 }
 
 // advertise expects an epoch that is not older than the entry's.
@@ -101,7 +108,7 @@ func (e *policyEntry) withdraw() (changed bool) {
 	return true
 }
 
-// agree adds a in the place of those that it replaces.
+// agree adds an agreement in the place of those that it replaces.
 func (e *policyEntry) agree(a agreement) (changed bool) {
 	if a.epoch < e.epoch {
 		return false
@@ -130,7 +137,7 @@ func (e *policyEntry) drop(match func(*agreement) bool) (changed bool) {
 	return false
 }
 
-// agreements returns the whole list, with the one that e.accepted stands for.
+// agreements returns the whole list, with the one that accepted stands for.
 func (e *policyEntry) agreements() *agreement {
 	if e.accepted {
 		return &agreement{next: e.agreed, epoch: e.epoch, digest: e.digest}
@@ -140,13 +147,31 @@ func (e *policyEntry) agreements() *agreement {
 
 // setAgreements is the opposite of agreements.
 func (e *policyEntry) setAgreements(list *agreement) {
+	common := agreement{epoch: e.epoch, digest: e.digest}
 	e.accepted = false
 	e.agreed = list.without(func(a *agreement) bool {
-		common := *a == agreement{next: a.next, epoch: e.epoch, digest: e.digest}
-		e.accepted = e.accepted || common
-		return common
+		common.next = a.next
+		if *a != common {
+			return false
+		}
+		e.accepted = true
+		return true
 	})
 }
+
+// symbols yields what the policy refers to.
+func (p *policy) symbols(yield func(*policySymbol) bool) {
+	if p.digest != nil && !yield(p.digest) {
+		return
+	}
+	for a := p.agreed; a != nil; a = a.next {
+		if !yield(a.digest) || a.terms.symbol != nil && !yield(a.terms.symbol) {
+			return
+		}
+	}
+}
+
+func (a *agreement) expiry() time.Time { return time.Unix(a.expires, int64(a.expiresNano)) }
 
 // replaces reports whether old gives way to a: there is one negotiation for
 // each epoch, and one acceptance for each epoch and digest.
@@ -169,22 +194,9 @@ func (a *agreement) without(match func(*agreement) bool) *agreement {
 	return kept
 }
 
-// termSet is a Terms in one string, see termText, so that equal sets are
+// termSet is a Terms in one string, see termText, so that equal ones are
 // stored once. The zero value says nothing about terms.
 type termSet struct{ symbol *policySymbol }
-
-// termText returns the keys of terms in order, each with its value, and each
-// key and value after its length.
-func termText(terms Terms) string {
-	var text []byte
-	for _, key := range slices.Sorted(maps.Keys(terms)) {
-		for _, field := range [...]string{key, terms[key]} {
-			text = binary.BigEndian.AppendUint32(text, uint32(len(field)))
-			text = append(text, field...)
-		}
-	}
-	return string(text)
-}
 
 // grant reports whether every obligation is in s with the same value, or s
 // says nothing about terms.
@@ -198,6 +210,19 @@ func (s termSet) grant(obligations Terms) bool {
 		}
 	}
 	return true
+}
+
+// termText returns the keys of terms in order, each with its value, and each
+// key and value after its length.
+func termText(terms Terms) string {
+	var text []byte
+	for _, key := range slices.Sorted(maps.Keys(terms)) {
+		for _, field := range [...]string{key, terms[key]} {
+			text = binary.BigEndian.AppendUint32(text, uint32(len(field)))
+			text = append(text, field...)
+		}
+	}
+	return string(text)
 }
 
 func lookUpTerm(text, key string) (value string, ok bool) {

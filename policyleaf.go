@@ -3,28 +3,28 @@ package fedhttp
 import "encoding/binary"
 
 const (
-	// leafCapacity is how many keys a leaf has at most. Small leaves make
-	// cheap writes; large ones spread the cost of a leaf over more keys, and
-	// store the names that these share less often. Positions must fit a byte.
+	// leafCapacity is how many keys a leaf may have. Small leaves make cheap
+	// writes; large ones store the names that their keys share less often.
+	// Positions must fit a byte.
 	leafCapacity = 128
 
-	// nameUnit is what the positions of names are counted in, so that those
-	// of a full leaf fit 16 bits even if all its names are different and as
-	// long as they may be.
+	// nameUnit is what the places of names are counted in, so that those of a
+	// full leaf fit 16 bits, even if all its names are different and as long
+	// as they may be.
 	nameUnit      = 4
 	maxPolicyName = 1000
 )
 
-// policyLeaf is a hash table of a few keys. It is immutable. The zero value is
-// empty.
+// policyLeaf is a hash table of a few keys. It is immutable, and versions of a
+// leaf share what they can. The zero value is empty.
 //
-// In a large book nearly every step of a search waits for main memory, and
-// nothing else counts. So the index has all that leads on: the names to
-// compare and the entry are then fetched at the same time.
+// In a large book each step of a search waits for memory, and little else
+// counts. So the index has all that leads on: the names to compare and the
+// state to return are then fetched at the same time.
 type policyLeaf struct {
 	// index is open addressing in a table that is at most half full.
-	index   [2 * leafCapacity]policySlot
-	entries []policyEntry
+	index  [2 * leafCapacity]policySlot
+	states []policyState
 	// names has the peers and capabilities of the keys, each once: a string
 	// for each would cost more than most names are long.
 	names string
@@ -35,72 +35,64 @@ type policyLeaf struct {
 }
 
 type policySlot struct {
-	position         uint8 // in entries, from 1; 0 where the slot is free
-	tag              uint8 // some bits of the key's hash
+	position         uint8 // in states, from 1; 0 where the slot is free
+	tag              uint8 // a part of the key's hash
 	peer, capability uint16
 }
 
-// policyItem is a key with its entry, outside of a leaf.
+// policyItem is a key and what is known of it, outside of a leaf.
 type policyItem struct {
 	peer, capability string
 	hash             uint64
-	entry            policyEntry
+	state            policyState
 }
 
-func tagOf(hash uint64) uint8 { return uint8(hash >> 8) }
+// A leaf uses bits of a hash that neither a directory of any real size does nor
+// the choice of the directory: those are the same for all of its keys.
+func startOf(hash uint64) uint8 { return uint8(hash >> 16) }
+func tagOf(hash uint64) uint8   { return uint8(hash >> 24) }
 
-// find returns the position of the key's entry, or -1. It does not look at more.
-func (l *policyLeaf) find(hash uint64, peer, capability string) int {
-	for at := uint8(hash); ; at++ {
+// find returns what is known of the key, nil where that is nothing. It does
+// not look at more.
+func (l *policyLeaf) find(hash uint64, peer, capability string) *policyState {
+	for at := startOf(hash); ; at++ {
 		slot := &l.index[at]
 		if slot.position == 0 {
-			return -1
+			return nil
 		}
-		if slot.tag == tagOf(hash) && l.name(slot.capability) == capability && l.name(slot.peer) == peer {
-			return int(slot.position) - 1
+		if slot.tag == tagOf(hash) && l.hasName(slot.capability, capability) && l.hasName(slot.peer, peer) {
+			return &l.states[slot.position-1]
 		}
 	}
 }
 
-func (l *policyLeaf) name(at uint16) string {
-	text := l.names[int(at)*nameUnit:]
-	n := int(text[0]) | int(text[1])<<8
-	return text[2 : 2+n]
+// hasName reports whether the given name is at a place.
+func (l *policyLeaf) hasName(place uint16, name string) bool {
+	start := uint(place) * nameUnit
+	end := start + 2 + uint(len(name))
+	return end <= uint(len(l.names)) && l.names[start+2:end] == name &&
+		uint(l.names[start])|uint(l.names[start+1])<<8 == uint(len(name))
 }
 
-// get returns the key's entry, nil where there is none.
-func (l *policyLeaf) get(hash uint64, peer, capability string) *policyEntry {
-	for at := uint8(hash); ; at++ {
-		slot := &l.index[at]
-		if slot.tag == tagOf(hash) && slot.position != 0 &&
-			l.hasName(slot.capability, capability) && l.hasName(slot.peer, peer) {
-			return &l.entries[slot.position-1]
-		}
-		if slot.position == 0 {
-			break
-		}
-	}
-	if l.more != nil {
-		return l.more.get(hash, peer, capability)
-	}
-	return nil
-}
-
-func (l *policyLeaf) hasName(at uint16, name string) bool {
-	i := uint(at) * nameUnit
-	end := i + 2 + uint(len(name))
-	return end <= uint(len(l.names)) && l.names[i+2:end] == name && uint(l.names[i])|uint(l.names[i+1])<<8 == uint(len(name))
+// name returns the name at a place.
+func (l *policyLeaf) name(place uint16) string {
+	text := l.names[int(place)*nameUnit:]
+	return text[2:][:int(text[0])|int(text[1])<<8]
 }
 
 // put returns the leaf with the item, which may replace one with the same key.
 func (l *policyLeaf) put(item policyItem) *policyLeaf {
 	c := *l
-	if i := l.find(item.hash, item.peer, item.capability); i >= 0 {
-		c.entries = append(make([]policyEntry, 0, len(l.entries)), l.entries...)
-		c.entries[i] = item.entry
+	if old := l.find(item.hash, item.peer, item.capability); old != nil {
+		c.states = make([]policyState, len(l.states))
+		for i := range c.states {
+			if c.states[i] = l.states[i]; old == &l.states[i] {
+				c.states[i] = item.state
+			}
+		}
 		return &c
 	}
-	if len(l.entries) == leafCapacity {
+	if len(l.states) == leafCapacity {
 		more := l.more
 		if more == nil {
 			more = &policyLeaf{}
@@ -108,7 +100,7 @@ func (l *policyLeaf) put(item policyItem) *policyLeaf {
 		c.more = more.put(item)
 		return &c
 	}
-	c.entries = append(make([]policyEntry, 0, len(l.entries)+1), l.entries...)
+	c.states = append(make([]policyState, 0, len(l.states)+1), l.states...)
 	c.names = string(c.add([]byte(l.names), item))
 	return &c
 }
@@ -116,7 +108,7 @@ func (l *policyLeaf) put(item policyItem) *policyLeaf {
 // newPolicyLeaf returns a leaf of the items, which have different keys.
 func newPolicyLeaf(depth uint8, items []policyItem) *policyLeaf {
 	n := min(len(items), leafCapacity)
-	l := &policyLeaf{depth: depth, entries: make([]policyEntry, 0, n)}
+	l := &policyLeaf{depth: depth, states: make([]policyState, 0, n)}
 	var names []byte
 	for _, item := range items[:n] {
 		names = l.add(names, item)
@@ -135,7 +127,7 @@ func (l *policyLeaf) items(items []policyItem) []policyItem {
 			if slot.position > 0 {
 				items = append(items, policyItem{
 					peer: l.name(slot.peer), capability: l.name(slot.capability),
-					entry: l.entries[slot.position-1],
+					state: l.states[slot.position-1],
 				})
 			}
 		}
@@ -146,20 +138,20 @@ func (l *policyLeaf) items(items []policyItem) []policyItem {
 // add adds an item to a leaf that is not yet published and whose names are to
 // be those that it returns.
 func (l *policyLeaf) add(names []byte, item policyItem) []byte {
-	at := uint8(item.hash)
+	at := startOf(item.hash)
 	for l.index[at].position != 0 {
 		at++
 	}
 	slot := &l.index[at]
-	l.entries = append(l.entries, item.entry)
-	slot.position, slot.tag = uint8(len(l.entries)), tagOf(item.hash)
+	l.states = append(l.states, item.state)
+	slot.position, slot.tag = uint8(len(l.states)), tagOf(item.hash)
 	names, slot.peer = addName(names, item.peer)
 	names, slot.capability = addName(names, item.capability)
 	return names
 }
 
-// addName adds a name after its length, unless names has it, and returns where
-// it is.
+// addName adds a name after its length, unless names has it, and returns its
+// place.
 func addName(names []byte, name string) ([]byte, uint16) {
 	at := 0
 	for at < len(names) {

@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 )
 
-// policyTable is a hash table from (peer, capability) to policyEntry that is
-// read without locks. The entries are in small immutable leaves, each behind an
+// policyTable is a hash table from (peer, capability) to policyState that is
+// read without locks. The keys are in small immutable leaves, each behind an
 // atomic pointer; a write copies one leaf, so that it costs the same in a
 // large book as in a small one. The zero value is empty.
 //
@@ -19,7 +19,7 @@ import (
 // write moves more than the keys of one leaf and the slots of one directory.
 type policyTable struct {
 	directories [256]atomic.Pointer[policyDirectory]
-	// unhashed are bits that hashes must not have: for tests of collisions.
+	// unhashed are bits that no hash has: none, but in tests of collisions.
 	unhashed uint64
 }
 
@@ -33,31 +33,45 @@ type policyDirectory struct {
 // policySeed keeps the hashes from the peers, who choose their names.
 var policySeed = maphash.MakeSeed()
 
-// hash returns the key's hash and the directory that the peer's hash chooses.
-// That takes the last bits, as the first ones of the key's must still differ
-// in a directory.
-func (t *policyTable) hash(peer, capability string) (uint64, *atomic.Pointer[policyDirectory]) {
-	p := maphash.String(policySeed, peer) &^ t.unhashed
-	c := maphash.String(policySeed, capability) &^ t.unhashed
+func hashName(name string) uint64 { return maphash.String(policySeed, name) }
+
+// place returns the hash of a key and its directory, from the hashes of its
+// names. The directory is chosen by the last bits of the peer's: the first bits
+// of the key's must still differ in a directory.
+func (t *policyTable) place(peer, capability uint64) (uint64, *atomic.Pointer[policyDirectory]) {
 	// Rotated, so that (a, b) does not meet (b, a), nor (a, a) every (b, b).
-	hash := (p ^ bits.RotateLeft64(c, 29)) &^ t.unhashed
-	return hash, &t.directories[p%uint64(len(t.directories))]
+	hash := (peer ^ bits.RotateLeft64(capability, 29)) &^ t.unhashed
+	return hash, &t.directories[(peer&^t.unhashed)%uint64(len(t.directories))]
 }
 
-// find returns the entry of the key, nil where there is none.
-func (t *policyTable) find(peer, capability string) *policyEntry {
-	hash, root := t.hash(peer, capability)
+// find returns what is known of the key, nil where that is nothing.
+func (t *policyTable) find(peer, capability string) *policyState {
+	hash, root := t.place(hashName(peer), hashName(capability))
 	dir := root.Load()
 	if dir == nil {
 		return nil
 	}
-	return dir.slots[dir.slot(hash)].Load().get(hash, peer, capability)
+	for leaf := dir.slots[dir.slot(hash)].Load(); leaf != nil; leaf = leaf.more {
+		if s := leaf.find(hash, peer, capability); s != nil {
+			return s
+		}
+	}
+	return nil
 }
 
-// update applies a change to a copy of the key's entry and publishes that,
-// unless change reports that there was none. One writer at a time.
-func (t *policyTable) update(peer, capability string, change func(*policyEntry) bool) bool {
-	hash, root := t.hash(peer, capability)
+// update replaces what is known of the key, unless change reports that there
+// is no change, and forgets the key where change returns the zero state. One
+// writer at a time.
+func (t *policyTable) update(peer, capability string, change func(policyState) (policyState, bool)) bool {
+	var old policyState
+	if s := t.find(peer, capability); s != nil {
+		old = *s
+	}
+	state, changed := change(old)
+	if !changed {
+		return false
+	}
+	hash, root := t.place(hashName(peer), hashName(capability))
 	dir := root.Load()
 	if dir == nil {
 		dir = newPolicyDirectory(0)
@@ -65,22 +79,14 @@ func (t *policyTable) update(peer, capability string, change func(*policyEntry) 
 		root.Store(dir)
 	}
 	leaf := dir.slots[dir.slot(hash)].Load()
-	old := leaf.get(hash, peer, capability)
-	item := policyItem{peer: peer, capability: capability, hash: hash}
-	if old != nil {
-		item.entry = *old
-	}
-	if !change(&item.entry) {
-		return false
-	}
-	if item.entry.empty() {
+	if state.policy == nil {
 		items := slices.DeleteFunc(t.items(leaf), func(i policyItem) bool {
 			return i.peer == peer && i.capability == capability
 		})
 		dir.put(hash, newPolicyLeaf(leaf.depth, items))
 		return true
 	}
-	leaf = leaf.put(item)
+	leaf = leaf.put(policyItem{peer, capability, hash, state})
 	if leaf.more == nil || !t.split(root, dir, hash, leaf) {
 		dir.put(hash, leaf)
 	}
@@ -116,7 +122,7 @@ func (t *policyTable) split(root *atomic.Pointer[policyDirectory], dir *policyDi
 func (t *policyTable) items(leaf *policyLeaf) []policyItem {
 	items := leaf.items(nil)
 	for i := range items {
-		items[i].hash, _ = t.hash(items[i].peer, items[i].capability)
+		items[i].hash, _ = t.place(hashName(items[i].peer), hashName(items[i].capability))
 	}
 	return items
 }
