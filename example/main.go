@@ -1,6 +1,7 @@
 // Command example replays two incidents between three organisations, over real
 // HTTP on loopback: first with the retry policy that clients use today, then
-// with fedhttp. It prints what the peers' own ledgers recorded.
+// with fedhttp. It prints what the peers' own ledgers recorded. With -wire it
+// counts instead how often one request reaches a server that does not answer it.
 //
 //	A  ours: sends tasks to B
 //	B  a peer registry: a routing layer in front of a policy engine
@@ -34,6 +35,7 @@ func main() {
 
 type options struct {
 	json bool
+	wire bool
 	otlp string // HOST:PORT; empty: the traces stay in memory
 }
 
@@ -44,6 +46,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags := flag.NewFlagSet("example", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.BoolVar(&o.json, "json", false, "print the figures as one JSON object and nothing else")
+	flags.BoolVar(&o.wire, "wire", false, "count instead how often one request reaches a server that does not answer it,\nwith net/http and with fedhttp, and print a Markdown table")
 	flags.Func("otlp", "also send the traces over OTLP/HTTP to `HOST:PORT` (not encrypted)", func(s string) error {
 		host, port, err := net.SplitHostPort(s)
 		if err != nil || host == "" || port == "" {
@@ -55,13 +58,18 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
-	if flags.NArg() > 0 {
-		err := fmt.Errorf("unexpected argument: %q", flags.Arg(0))
+	var err error
+	switch {
+	case flags.NArg() > 0:
+		err = fmt.Errorf("unexpected argument: %q", flags.Arg(0))
+	case o.wire && o.otlp != "":
+		err = errors.New("-otlp does not go with -wire, which makes no traces")
+	}
+	if err != nil {
 		fmt.Fprintln(stderr, err)
 		flags.Usage()
-		return o, err
 	}
-	return o, nil
+	return o, err
 }
 
 // run is main without the process around it, and returns the exit code: 0, 1
@@ -78,6 +86,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	ctx, cancel := context.WithTimeoutCause(ctx, jobTimeout, fmt.Errorf("not done after %v", jobTimeout))
 	defer cancel()
 
+	if o.wire {
+		missed, err := reportWire(ctx, plainLimit, o.json, stdout, stderr)
+		return exitCode(stderr, missed, err)
+	}
 	start := time.Now()
 	traces := newTraces()
 	defer traces.close()
@@ -91,15 +103,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	} else {
 		err = printReport(stdout, result, traces, time.Since(start))
 	}
-	code := 0
-	if err != nil {
-		fmt.Fprintln(stderr, "example:", err)
-		code = 1
-	}
-	for _, missed := range result.figures.missed() {
-		fmt.Fprintln(stderr, "example: not as promised:", missed)
-		code = 1
-	}
+	code := exitCode(stderr, result.figures.missed(), err)
 	if o.otlp != "" {
 		sent, err := traces.export(ctx, o.otlp)
 		if err != nil {
@@ -107,6 +111,20 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 			return 1
 		}
 		fmt.Fprintf(stderr, "%d spans sent to %s\n", sent, o.otlp)
+	}
+	return code
+}
+
+// exitCode says what went wrong, if anything.
+func exitCode(stderr io.Writer, missed []string, err error) int {
+	code := 0
+	if err != nil {
+		fmt.Fprintln(stderr, "example:", err)
+		code = 1
+	}
+	for _, m := range missed {
+		fmt.Fprintln(stderr, "example: not as promised:", m)
+		code = 1
 	}
 	return code
 }

@@ -166,7 +166,11 @@ func TestUsage(t *testing.T) {
 		{[]string{"-otlp", ""}, 2, "want HOST:PORT"},
 		{[]string{"-otlp", "localhost"}, 2, "want HOST:PORT"},
 		{[]string{"-otlp", "http://localhost:4318"}, 2, "want HOST:PORT"},
+		{[]string{"-wire", "stray"}, 2, `unexpected argument: "stray"`},
+		{[]string{"-wire", "-otlp", "localhost:4318"}, 2, "-otlp does not go with -wire"},
+		{[]string{"-otlp", "localhost:4318", "-json", "-wire"}, 2, "-otlp does not go with -wire"},
 		{[]string{"-h"}, 0, "-otlp HOST:PORT"},
+		{[]string{"-h"}, 0, "-wire"},
 	} {
 		var stdout, stderr bytes.Buffer
 		if code := run(t.Context(), c.args, &stdout, &stderr); code != c.code {

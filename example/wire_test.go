@@ -1,0 +1,150 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fedhttp/fedhttp/fedtest"
+)
+
+// TestWire checks what the servers counted, and both ways to print it.
+func TestWire(t *testing.T) {
+	fedtest.CheckLeaks(t)
+	const limit = 300 * time.Millisecond // long enough for a second delivery
+	var stdout, stderr bytes.Buffer
+	missed, err := reportWire(t.Context(), limit, true, &stdout, &stderr)
+	if err != nil || len(missed) > 0 {
+		t.Fatalf("error %v, not as promised: %q", err, missed)
+	}
+	var got struct {
+		Go    string    `json:"go"`
+		Limit float64   `json:"plain_limit_seconds"`
+		Rows  []wireRow `json:"rows"`
+	}
+	dec := json.NewDecoder(&stdout)
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&got); err != nil {
+		t.Fatal(err)
+	}
+	if dec.More() || got.Go != runtime.Version() || got.Limit != limit.Seconds() {
+		t.Errorf("got %s with a limit of %v s, and more: %v", got.Go, got.Limit, dec.More())
+	}
+
+	const often = -1 // as often as the time allows, but more than once
+	want := []struct {
+		name                  string
+		plain, fedhttp        int64
+		plainSays, fedhttpErr string
+	}{
+		{"HTTP/1 GET, 1 pooled", 2, 1, "EOF", "ambiguous"},
+		{"HTTP/1 GET, 5 pooled", 6, 1, "EOF", "ambiguous"},
+		{"HTTP/1 GET, 20 pooled", 21, 1, "EOF", "ambiguous"},
+		{"HTTP/1 POST with a key", 2, 1, "EOF", "ambiguous"},
+		{"HTTP/2 PROTOCOL_ERROR", often, 1, "stopped after 300ms", "ambiguous"},
+		{"HTTP/2 GOAWAY", often, 1, "stopped after 300ms", "ambiguous"},
+		{"HTTP/2 REFUSED_STREAM", often, 1, "stopped after 300ms", "ambiguous"},
+		{"HTTP/2 refusal, trusted", often, 2, "stopped after 300ms", "routing_failed"},
+		{"go-retryablehttp", 5, 1, "EOF", "ambiguous"},
+	}
+	if len(got.Rows) != len(want) {
+		t.Fatalf("%d rows, want %d", len(got.Rows), len(want))
+	}
+	for i, w := range want {
+		r := got.Rows[i]
+		if r.Name != w.name {
+			t.Errorf("row %d is %q, want %q", i, r.Name, w.name)
+		}
+		if n := r.Plain.Deliveries; n < 2 || w.plain != often && n != w.plain {
+			t.Errorf("%s: %d deliveries with %s, want %d (%d: often)", w.name, n, r.Stock, w.plain, often)
+		}
+		if r.Fedhttp.Deliveries != w.fedhttp {
+			t.Errorf("%s: %d deliveries with fedhttp, want %d", w.name, r.Fedhttp.Deliveries, w.fedhttp)
+		}
+		if r.Plain.Error != w.plainSays || r.Fedhttp.Error != w.fedhttpErr {
+			t.Errorf("%s: the clients say %q and %q, want %q and %q", w.name, r.Plain.Error, r.Fedhttp.Error, w.plainSays, w.fedhttpErr)
+		}
+		if progress := stderr.String(); !strings.Contains(progress, w.name+" ") {
+			t.Errorf("the progress is %q, without %q", progress, w.name)
+		}
+	}
+
+	var table bytes.Buffer
+	if err := printWire(&table, limit, got.Rows); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		", 20 connections pooled | 21 (EOF) | 1 (ambiguous) |\n",
+		" (stopped after 300ms) | 2 (routing_failed) |\n",
+		"(default policy, shorter waits) in the place of net/http | 5 (EOF) | 1 (ambiguous) |\n",
+	} {
+		if !strings.Contains(table.String(), line) {
+			t.Errorf("no %q in\n%s", line, &table)
+		}
+	}
+	if n := strings.Count(table.String(), "\n|"); n != len(want)+1 {
+		t.Errorf("%d lines of the table below its head, want %d", n, len(want)+1)
+	}
+}
+
+// TestWireMissed checks that a promise that fedhttp does not keep is named.
+func TestWireMissed(t *testing.T) {
+	t.Parallel()
+	var rows []wireRow
+	for _, c := range wireCases {
+		rows = append(rows, wireRow{Name: c.name, Fedhttp: wireCount{Deliveries: 1}})
+	}
+	const want = "HTTP/2 refusal, trusted: fedhttp delivered it 1 times, want 2"
+	if missed := missedOnWire(rows); len(missed) != 1 || missed[0] != want {
+		t.Errorf("got %q, want only %q", missed, want)
+	}
+	var stderr bytes.Buffer
+	if code := exitCode(&stderr, []string{want}, nil); code != 1 || !strings.Contains(stderr.String(), want) {
+		t.Errorf("exit code %d, stderr %q", code, &stderr)
+	}
+}
+
+// TestWireCountsAll checks that the count sees what comes when the client has
+// long returned: it is what every figure rests on.
+func TestWireCountsAll(t *testing.T) {
+	fedtest.CheckLeaks(t)
+	c := wireCases[0]
+	server, err := startWire(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.close()
+	client, end, err := newStock(c, server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := make(chan error, 1)
+	time.AfterFunc(20*time.Millisecond, func() { late <- c.send(context.Background(), client, server.url) })
+	if err := server.drain(t.Context(), end); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-late; errorKind(err) != "EOF" || server.whole.Load() != 1 {
+		t.Errorf("counted %d, and the client says %v", server.whole.Load(), err)
+	}
+}
+
+func TestWireInterrupted(t *testing.T) {
+	fedtest.CheckLeaks(t)
+	for _, args := range [][]string{{"-wire"}, {"-wire", "-json"}} {
+		for _, after := range []time.Duration{0, 30 * time.Millisecond, 900 * time.Millisecond} {
+			ctx, cancel := context.WithTimeout(t.Context(), after)
+			var stdout, stderr bytes.Buffer
+			if code := run(ctx, args, &stdout, &stderr); code != 1 {
+				t.Errorf("%q after %v: exit code %d, want 1", args, after, code)
+			}
+			cancel()
+			if stdout.Len() > 0 || !strings.Contains(stderr.String(), "example: ") {
+				t.Errorf("%q after %v: stdout %q, stderr %q", args, after, &stdout, &stderr)
+			}
+		}
+	}
+}
