@@ -9,6 +9,9 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
 	"github.com/fedhttp/fedhttp"
 )
 
@@ -46,14 +49,10 @@ func pointer(v any) uintptr {
 // check reports what of the request has changed.
 func (s snapshot) check(t *testing.T, r *http.Request) {
 	t.Helper()
-	was, is := reflect.ValueOf(s.data).Elem(), reflect.ValueOf(r).Elem()
-	for i := range was.NumField() {
-		switch field := was.Type().Field(i); {
-		case !field.IsExported(), field.Name == "Body", field.Name == "GetBody", field.Name == "Cancel":
-			// Looked at below; Cancel is deprecated and not set.
-		case !reflect.DeepEqual(was.Field(i).Interface(), is.Field(i).Interface()):
-			t.Errorf("%s was %+v and is %+v", field.Name, was.Field(i), is.Field(i))
-		}
+	// What cannot be compared by value is looked at below.
+	identities := cmpopts.IgnoreFields(http.Request{}, "Body", "GetBody", "Cancel")
+	if diff := cmp.Diff(s.data, r, identities, cmpopts.IgnoreUnexported(http.Request{}), cmp.AllowUnexported(url.Userinfo{})); diff != "" {
+		t.Errorf("the request has changed (-was +is):\n%s", diff)
 	}
 	after := snapshotOf(r)
 	if s.header != after.header || s.trailer != after.trailer || s.url != after.url || s.getBody != after.getBody || s.ctx != after.ctx {
@@ -62,7 +61,7 @@ func (s snapshot) check(t *testing.T, r *http.Request) {
 	if s.body != after.body {
 		t.Error("the request has another body")
 	}
-	if !reflect.DeepEqual(s.headerKeys, after.headerKeys) {
+	if !cmp.Equal(s.headerKeys, after.headerKeys) {
 		t.Errorf("the header's value slices were at %v and are at %v", s.headerKeys, after.headerKeys)
 	}
 }
