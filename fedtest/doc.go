@@ -49,6 +49,24 @@
 //	peer.On("task-7", fedtest.RouteStale(), fedtest.Deny("SCOPE_NARROWED"))
 //	peer.Script(fedtest.Lose(fedtest.Pass(), fedtest.CloseConnection()))
 //
+// # Hostile servers
+//
+// A [Peer] is well-behaved HTTP, whatever its script. [HostileServers] are not:
+// raw HTTP/1 and HTTP/2 servers that reset, drip, lie, truncate, flood, never
+// answer, or answer twice. Run a client against all of them:
+//
+//	for _, h := range fedtest.HostileServers() {
+//		t.Run(h.Name, func(t *testing.T) {
+//			fedtest.CheckLeaks(t)
+//			s := h.Start() // or StartTLS
+//			defer s.Close()
+//			// … send a task to s.URL by s.Transport(), within bounds of time …
+//			if n := s.Sends("task-7"); n > 1 && !h.SaysRouting {
+//				t.Errorf("%s: sent %d times", h.Doc, n)
+//			}
+//		})
+//	}
+//
 // # Sockets, memory and virtual time
 //
 // [NewPeer] listens on a loopback port. [NewUnstartedPeer] opens no socket:
