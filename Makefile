@@ -11,6 +11,7 @@ SHELL       := bash
 export GOWORK := off
 
 FUZZTIME  ?= 10s
+STRESSTIME ?= 30s
 BENCH     ?= .
 BENCHTIME ?= 1s
 TESTFLAGS ?=
@@ -26,7 +27,7 @@ BIN      := $(CURDIR)/bin
 GOLANGCI := $(BIN)/golangci-lint
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint fmt-check vet tidy-check golangci fuzz bench cover tools-check example-check vuln clean
+.PHONY: help test lint fmt-check vet tidy-check golangci fuzz stress bench cover tools-check example-check vuln clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -74,6 +75,12 @@ $(GOLANGCI): tools/lint/go.mod tools/lint/go.sum
 
 fuzz: ## run each fuzz target of each package for FUZZTIME (10s)
 	@FUZZTIME="$(FUZZTIME)" .ci/fuzz $(MODULES)
+
+stress: ## the fence and a soak under faults, each for STRESSTIME (30s)
+	@echo "== the fence for $(STRESSTIME)"
+	@GOMAXPROCS=8 CGO_ENABLED=1 go test -race -count=1 -v -timeout 60m -run '^TestFenceStress$$' . -fence.for=$(STRESSTIME)
+	@echo "== the soak for $(STRESSTIME)"
+	@CGO_ENABLED=1 go test -race -count=1 -v -timeout 60m -run '^TestSoak$$' . -soak.for=$(STRESSTIME)
 
 bench: ## run the benchmarks (BENCH=regexp, BENCHTIME=1s)
 	@for m in $(MODULES); do \
