@@ -72,6 +72,7 @@ type anchorKeeper struct {
 	flight   chan struct{} // closed when the fetch on its way has ended; nil: none is
 	lastAt   time.Time     // when the last fetch began
 	last     fetchOutcome  // the last fetch that ended
+	newest   time.Time     // the latest IssuedAt ever taken: nothing rolls back behind it
 	failures int           // in a row
 	dueAt    time.Time     // when MaintainAnchors wants the next
 }
@@ -268,6 +269,9 @@ func (k *anchorKeeper) fetch() (Anchor, error) {
 // where it is refused. k.mu is held.
 func (k *anchorKeeper) take(a Anchor, now time.Time) (refreshResult, error) {
 	old := k.current.Load()
+	if old != nil && old.IssuedAt.After(k.newest) {
+		k.newest = old.IssuedAt // and stays, also behind an anchor without times
+	}
 	switch {
 	case a.Version == "":
 		return refreshFailed, errAnchorEmpty
@@ -275,8 +279,10 @@ func (k *anchorKeeper) take(a Anchor, now time.Time) (refreshResult, error) {
 		return refreshFailed, fmt.Errorf("anchor %s expired at %s", quote(a.Version), a.ExpiresAt.UTC().Format(time.RFC3339))
 	case a.IssuedAt.After(now.Add(maxFuture)):
 		return refreshFailed, fmt.Errorf("anchor %s is issued in the future, at %s", quote(a.Version), a.IssuedAt.UTC().Format(time.RFC3339))
-	case old != nil && !a.IssuedAt.IsZero() && a.IssuedAt.Before(old.IssuedAt):
-		return refreshFailed, fmt.Errorf("anchor %s is older than %s, the one at hand", quote(a.Version), quote(old.Version))
+	case !isHeaderValue(a.Version):
+		return refreshFailed, fmt.Errorf("anchor %s: its version cannot be sent in a header", quote(a.Version))
+	case !a.IssuedAt.IsZero() && a.IssuedAt.Before(k.newest):
+		return refreshFailed, fmt.Errorf("anchor %s is older than one that was fetched before", quote(a.Version))
 	}
 	k.current.Store(&keptAnchor{a, now})
 	if old != nil && old.Version == a.Version {

@@ -6,25 +6,27 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
-	"net/url"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 )
 
 // attempt is one send of a call: what went out, and what is known of it.
 type attempt struct {
-	request http.Request
+	request http.Request // what the base gets
+	shown   http.Request // what the caller sees as Response.Request
 	header  ownedHeader
 	trace   httptrace.ClientTrace
 	body    responseBody
 	cancel  context.CancelFunc
-	timer   *time.Timer // AttemptTimeout; nil: there is none
+	clock   attemptClock
 	slot    slot
 	span    span
 
-	anchor Anchor // what it went out under
-	mark   uint64 // fetches that begin after it have a higher number
+	auth   Authorization // what it went out under,
+	anchor Anchor        // and which anchor
+	mark   uint64        // fetches that begin after it have a higher number
 
 	fence   fence
 	expired bool // AttemptTimeout ended it
@@ -60,7 +62,7 @@ func (c *call) send() {
 	c.last = a
 	c.sends++
 	a.slot, c.admitted = c.admitted, slot{}
-	a.anchor, a.mark = p.anchors.anchor(), p.anchors.mark()
+	a.auth, a.anchor, a.mark = c.auth, p.anchors.anchor(), p.anchors.mark()
 
 	ctx, cancel := context.WithCancel(c)
 	a.cancel = cancel
@@ -70,10 +72,11 @@ func (c *call) send() {
 	// The copy lives in the attempt, not on its own; WithContext is inlined.
 	a.request = *c.in.WithContext(httptrace.WithClientTrace(spanCtx, &a.trace))
 	a.request.Header = c.headers(spanCtx, a)
-	a.request.Body = c.body.take()
-	a.timer = time.AfterFunc(p.Retry.AttemptTimeout, cancel)
+	a.request.Body = c.body.take(&a.clock)
+	a.clock.start(p.Retry.AttemptTimeout, cancel)
 
-	a.resp, a.err = c.roundTrip(&a.request) //nolint:bodyclose // handed over to the caller, or discarded
+	a.resp, a.err = c.roundTrip(a) //nolint:bodyclose // handed over to the caller, or discarded
+	a.clock.stop()
 	c.judge(a)
 }
 
@@ -91,9 +94,43 @@ func (attemptTimeoutError) Timeout() bool { return true }
 // Is makes it a deadline, as net/http's own timeouts are.
 func (attemptTimeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
 
+// attemptClock is AttemptTimeout at work.
+type attemptClock struct {
+	mu    sync.Mutex
+	limit time.Duration
+	timer *time.Timer // nil: it does not run
+}
+
+func (k *attemptClock) start(limit time.Duration, expire func()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.limit, k.timer = limit, time.AfterFunc(limit, expire)
+}
+
+// touch begins anew, if the clock still runs.
+func (k *attemptClock) touch() {
+	if k == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.timer != nil {
+		k.timer.Reset(k.limit)
+	}
+}
+
+func (k *attemptClock) stop() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.timer != nil {
+		k.timer.Stop()
+		k.timer = nil
+	}
+}
+
 // roundTrip calls the base and holds it to the RoundTripper contract.
-func (c *call) roundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := c.peer.base.RoundTrip(req)
+func (c *call) roundTrip(a *attempt) (*http.Response, error) {
+	resp, err := c.peer.base.RoundTrip(&a.request)
 	switch {
 	case err != nil:
 		if resp != nil {
@@ -102,28 +139,17 @@ func (c *call) roundTrip(req *http.Request) (*http.Response, error) {
 		return nil, redacted(err)
 	case resp == nil:
 		return nil, errNothing
+	case a.fence.isStopped():
+		closeBody(resp.Body)
+		return nil, errResendStopped
 	case resp.Body == nil:
 		resp.Body = http.NoBody
 	}
-	resp.Request = req
+	// The attempt's own context ends with the body, and its trace is the fence:
+	// nothing that a caller should make another request with.
+	a.shown = *c.in.WithContext(c)
+	resp.Request = &a.shown
 	return resp, nil
-}
-
-// redacted returns err with its URL, where it has one, without userinfo and
-// query. net/http's own errors have none; those of a base that uses an
-// http.Client do.
-func redacted(err error) error {
-	with, ok := err.(*url.Error) //nolint:errorlint // one below others cannot be replaced
-	if !ok {
-		return err
-	}
-	bare := *with
-	if u, err := url.Parse(with.URL); err == nil {
-		bare.URL = redactedURL(u)
-	} else {
-		bare.URL = ""
-	}
-	return &bare
 }
 
 // headers returns the header of the attempt: the caller's, with what this
@@ -138,9 +164,10 @@ func (c *call) headers(ctx context.Context, a *attempt) http.Header {
 	if h.h = c.in.Header; h.h == nil {
 		h.own()
 	}
-	h.set(headerPolicyDigest, c.auth.Digest, &c.values[0])
-	h.set(headerNegotiationEpoch, epoch, &c.values[1])
-	h.set(headerAnchorVersion, a.anchor.Version, &c.values[2])
+	names := &c.peer.signals
+	h.set(names.policyDigest, c.auth.Digest, &c.values[0])
+	h.set(names.negotiationEpoch, epoch, &c.values[1])
+	h.set(names.anchorVersion, a.anchor.Version, &c.values[2])
 	c.t.tracing.propagate(ctx, c.peer.Propagation, h)
 	return h.h
 }
@@ -152,10 +179,10 @@ func (c *call) judge(a *attempt) {
 	f := facts{}
 	if a.err != nil {
 		a.delivery, a.reading.evidence, a.err = a.fence.judge(a.err, p.Retry.TrustHTTP2Refusal)
-		a.expired = c.Err() == nil && a.request.Context().Err() != nil && !a.fence.stopped
+		a.expired = c.Err() == nil && a.request.Context().Err() != nil && !a.fence.isStopped()
 	} else {
 		a.delivery = DeliveryAnswered
-		a.reading = p.signals.read(a.resp.Header, a.anchor.IssuedAt, time.Now())
+		a.reading = p.signals.read(a.resp.Header, a.resp.StatusCode, a.anchor.IssuedAt, time.Now())
 		a.degraded = a.degraded || a.reading.degraded
 		f.status, f.failureStatus = a.resp.StatusCode, p.signals.isFailure(a.resp.StatusCode)
 	}
@@ -171,14 +198,21 @@ func (c *call) judge(a *attempt) {
 	if a.verdict == VerdictRejection && a.resp != nil {
 		c.readPolicyReason(a)
 	}
-	a.disarm()
 	c.t.tracing.classified(c, a)
 }
 
-// canceled reports whether the caller itself ended the attempt. A deadline is
-// not that: nobody has walked away, and what became of the request matters.
-func (c *call) canceled(a *attempt) bool {
-	return a.err != nil && errors.Is(c.Err(), context.Canceled)
+// ownDoing says how our own side ended the attempt, ReasonNone where it did not.
+// A deadline is not that: nobody has walked away, and what became of the request
+// matters.
+func (c *call) ownDoing(a *attempt) Reason {
+	switch {
+	case a.err == nil:
+	case errors.Is(c.Err(), context.Canceled):
+		return ReasonContextEnded
+	case c.body.unread != nil && c.body.unread.hasFailed():
+		return ReasonBodyFailed
+	}
+	return ReasonNone
 }
 
 // failure returns why the attempt got no response.
@@ -208,7 +242,7 @@ func (j *joined) Timeout() bool {
 // tally says how the attempt counts for the breaker.
 func (c *call) tally(a *attempt) tally {
 	switch {
-	case c.canceled(a):
+	case c.ownDoing(a) != ReasonNone:
 		return tallyNeutral
 	case a.verdict == VerdictRejection:
 		return tallySuccess
@@ -225,13 +259,6 @@ func (a *attempt) rests(s Source) bool {
 	return slices.ContainsFunc(a.reading.evidence, func(e Evidence) bool { return e.Source == s })
 }
 
-// disarm ends the watch of AttemptTimeout.
-func (a *attempt) disarm() {
-	if a.timer != nil {
-		a.timer.Stop()
-	}
-}
-
 const (
 	drainBytes = 64 << 10
 	drainTime  = time.Second
@@ -241,10 +268,13 @@ const (
 // the connection can be used again, within bounds of bytes and time.
 func (a *attempt) discard() {
 	if a.resp != nil && a.resp.Body != http.NoBody {
-		timer := time.AfterFunc(drainTime, a.cancel)
-		_, _ = io.CopyN(io.Discard, a.resp.Body, drainBytes+1)
-		timer.Stop()
-		closeBody(a.resp.Body)
+		body := a.resp.Body
+		// Closed as well as canceled: the body may be one that knows no context.
+		timer := time.AfterFunc(drainTime, func() { a.cancel(); closeBody(body) })
+		_, _ = io.CopyN(io.Discard, body, drainBytes+1)
+		if timer.Stop() {
+			closeBody(body)
+		}
 	}
 	a.resp = nil
 	a.close()
@@ -255,7 +285,7 @@ func (a *attempt) close() {
 	if a.cancel == nil {
 		return // never begun
 	}
-	a.disarm()
+	a.clock.stop()
 	a.cancel()
 	a.slot.release(tallyFailure) // only a panic has left it to be released here
 	a.span.End()

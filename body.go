@@ -24,6 +24,8 @@ type unreadBody struct {
 	closing bool // the base wants it closed
 	kept    bool // a resend may still need it
 	closed  bool
+	failed  bool          // reading from it has failed
+	clock   *attemptClock // of the attempt that reads it
 }
 
 func (b *unreadBody) Read(p []byte) (int, error) {
@@ -34,7 +36,22 @@ func (b *unreadBody) Read(p []byte) (int, error) {
 	if closing {
 		return 0, http.ErrBodyReadAfterClose
 	}
-	return b.body.Read(p)
+	n, err := b.body.Read(p)
+	if n > 0 {
+		b.clock.touch()
+	}
+	if err != nil && err != io.EOF {
+		b.mu.Lock()
+		b.failed = true
+		b.mu.Unlock()
+	}
+	return n, err
+}
+
+func (b *unreadBody) hasFailed() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.failed
 }
 
 func (b *unreadBody) Close() error {
@@ -100,9 +117,13 @@ func (s *bodySource) open(req *http.Request) {
 	s.current = s.unread
 }
 
-// take hands the body over to a base, which closes it.
-func (s *bodySource) take() io.ReadCloser {
+// take hands the body over to a base, which closes it. Reading from it moves the
+// clock of the attempt on.
+func (s *bodySource) take(clock *attemptClock) io.ReadCloser {
 	body := s.current
+	if s.unread != nil {
+		s.unread.clock = clock
+	}
 	if body != http.NoBody {
 		s.current = nil
 	}

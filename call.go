@@ -83,6 +83,9 @@ func (c *call) dispatch() refusal {
 	if c.Err() != nil { // nothing has left yet, so it is not for the breaker or an operator
 		return refusal{OutcomeCanceled, ReasonContextEnded, contextError(c)}
 	}
+	if p.RequireAnchor && !p.anchors.valid(time.Now()) { // it expired while the task was held
+		return refusal{OutcomePeerUnavailable, ReasonAnchorRequired, &refreshError{errExpired}}
+	}
 	if !c.admit() {
 		return refusal{outcome: OutcomePeerUnavailable, reason: ReasonBreakerOpen}
 	}
@@ -119,12 +122,12 @@ func (c *call) conclude() refusal {
 	a := c.last
 	a.slot.release(c.tally(a))
 	c.decision.CorrelationID = sanitize(a.reading.correlationID)
-	if c.canceled(a) {
-		return refusal{OutcomeCanceled, ReasonContextEnded, c.failure(a)}
+	if own := c.ownDoing(a); own != ReasonNone {
+		return refusal{OutcomeCanceled, own, c.failure(a)}
 	}
 	switch a.verdict {
 	case VerdictNone:
-		if why := checkReceipt(c.peer.Receipt, a.resp, c.peer.signals.receipt, &c.task, c.auth); why != ReasonNone {
+		if why := checkReceipt(c.peer.Receipt, a.resp, c.peer.signals.receipt, &c.task, a.auth); why != ReasonNone {
 			a.discard()
 			return refusal{outcome: OutcomePolicyMismatch, reason: why}
 		}
@@ -162,6 +165,7 @@ func (c *call) end(r refusal) (*http.Response, error) {
 	}
 	var resp *http.Response
 	if a := c.last; a != nil {
+		d.PolicyDigest, d.Epoch, d.Basis = a.auth.Digest, a.auth.Epoch, a.auth.Basis
 		d.Evidence, d.Delivery, d.AnchorVersion = a.reading.evidence, a.delivery, a.anchor.Version
 		resp = a.resp
 	} else {
@@ -203,8 +207,8 @@ const maxBodyRead = 4 << 10
 
 // readPolicyReason finds the peer's reason for a rejection: its header, or
 // where the peer's Signals say so, the detail of problem details (RFC 9457).
-// What is read ahead of the body is put back, so the caller reads it whole. The
-// time that it takes is within AttemptTimeout.
+// What is read ahead of the body is put back, so the caller reads it whole. It
+// may take AttemptTimeout once more; a body that takes longer ends there.
 func (c *call) readPolicyReason(a *attempt) {
 	sig := &c.peer.signals
 	if reason := a.resp.Header.Get(sig.policyReason); reason != "" {
@@ -218,7 +222,9 @@ func (c *call) readPolicyReason(a *attempt) {
 	if err != nil || mediaType != "application/problem+json" {
 		return
 	}
+	a.clock.start(c.peer.Retry.AttemptTimeout, a.cancel)
 	ahead, err := io.ReadAll(io.LimitReader(a.resp.Body, maxBodyRead))
+	a.clock.stop()
 	rest := a.resp.Body
 	a.resp.Body = &readAhead{Reader: io.MultiReader(strings.NewReader(string(ahead)), failing{err}, rest), Closer: rest}
 	var problem struct {
@@ -259,7 +265,7 @@ func (c *call) resolve(id string) Layer {
 	if c.t.correlation == nil || len(id) > maxCorrelationID {
 		return LayerUnknown
 	}
-	ctx, cancel := context.WithTimeout(withoutTask(c), resolveTimeout)
+	ctx, cancel := context.WithTimeout(detached{c}, resolveTimeout)
 	defer cancel()
 	resolved := make(chan Layer, 1)
 	go func() {

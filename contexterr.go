@@ -1,6 +1,11 @@
 package fedhttp
 
-import "context"
+import (
+	"context"
+	"errors"
+	"net/url"
+	"strings"
+)
 
 // ctxError is why a context ended: its error and its cause, which errors.Is
 // both finds.
@@ -17,4 +22,39 @@ func contextError(ctx context.Context) error {
 		return err
 	}
 	return &ctxError{err, cause}
+}
+
+// redacted returns err with its URL, where it has one, without userinfo and
+// query. net/http's own errors have none; those of a base that uses an
+// http.Client do.
+func redacted(err error) error {
+	with, ok := err.(*url.Error) //nolint:errorlint // one below others cannot be replaced; see errorText
+	if !ok {
+		return err
+	}
+	bare := *with
+	bare.URL = redactedText(with.URL)
+	return &bare
+}
+
+// errorText is err.Error(), with the URL of every *url.Error in it redacted.
+func errorText(err error) string {
+	text := err.Error()
+	for range 8 { // deeper than any sane chain
+		var with *url.Error
+		if !errors.As(err, &with) {
+			break
+		}
+		text = strings.ReplaceAll(text, with.URL, redactedText(with.URL))
+		err = with.Err
+	}
+	return text
+}
+
+func redactedText(s string) string {
+	u, err := url.Parse(s)
+	if err != nil {
+		return ""
+	}
+	return redactedURL(u)
 }

@@ -39,7 +39,8 @@ const (
 	// OutcomePolicyMismatch: the peer answered under another policy than the
 	// one that the task was sent under. The answer is withheld.
 	OutcomePolicyMismatch
-	// OutcomeCanceled: the caller ended the call, or the Transport was closed.
+	// OutcomeCanceled: our own side ended the call: its context, its request
+	// (malformed, or with a body that failed), or Close.
 	OutcomeCanceled
 )
 
@@ -152,6 +153,11 @@ const (
 	ReasonContextEnded
 	// ReasonClosed: the Transport was closed. [canceled, policy_unresolved]
 	ReasonClosed
+	// ReasonBadRequest: the request cannot be sent as it is: its method or header
+	// is malformed. [canceled]
+	ReasonBadRequest
+	// ReasonBodyFailed: reading the request's body failed. [canceled]
+	ReasonBodyFailed
 )
 
 var reasonNames = []string{
@@ -165,7 +171,7 @@ var reasonNames = []string{
 	"unlisted_origin", "bad_url",
 	"no_capability",
 	"receipt_differs", "receipt_missing",
-	"context_ended", "closed",
+	"context_ended", "closed", "bad_request", "body_failed",
 }
 
 // String returns the reason's token, such as "no_signal"; "" for ReasonNone.
@@ -313,7 +319,7 @@ func (e *Error) Error() string {
 	}
 	if e.Err != nil {
 		b.WriteString(": ")
-		b.WriteString(sanitize(e.Err.Error())) // net/http quotes what the peer sent, whole
+		b.WriteString(sanitize(errorText(e.Err))) // net/http quotes what the peer sent, whole
 	}
 	return b.String()
 }

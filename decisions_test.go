@@ -226,8 +226,10 @@ func TestDecisionsComplete(t *testing.T) {
 		fedhttp.ReasonHoldFull,     // hold_test.go: another task has to wait meanwhile
 		fedhttp.ReasonLedgerFailed, // transport_sinks_test.go: takes a ledger that panics
 		fedhttp.ReasonBadURL,       // badinput_test.go: no server has such a URL
+		fedhttp.ReasonBadRequest,   // owndoing_test.go: nor such a request
+		fedhttp.ReasonBodyFailed,   // owndoing_test.go
 	}
-	for r := fedhttp.ReasonNone; r <= fedhttp.ReasonClosed; r++ {
+	for r := fedhttp.ReasonNone; r <= fedhttp.ReasonBodyFailed; r++ {
 		if !reasons[r] && !slices.Contains(elsewhere, r) {
 			t.Errorf("no row has reason %v", r)
 		}

@@ -57,7 +57,8 @@ type Denial struct {
 // memory. Implementations are safe for concurrent use. A ledger that panics is
 // contained: its Denied is then taken as a yes.
 type DenialLedger interface {
-	// Record keeps d until d.Until. An error is logged; the call goes on.
+	// Record keeps d until d.Until. Where it fails, the error is logged and the
+	// denial kept in memory; the call goes on.
 	Record(ctx context.Context, d Denial) error
 	// Denied returns the unexpired denial that covers the task under auth.
 	Denied(peer string, task Task, auth Authorization) (Denial, bool)

@@ -80,8 +80,8 @@ func submit(client *http.Client, req *http.Request) error {
 		return err
 	}
 	defer resp.Body.Close()
-	if decision, ok := fedhttp.DecisionFromResponse(resp); ok && decision.Outcome == fedhttp.OutcomeRejected {
-		return decision.Err() // 403 by the policy engine: recorded, not to be repeated
+	if decision, ok := fedhttp.DecisionFromResponse(resp); ok {
+		return decision.Err() // nil where it was delivered; else one of the above, or ErrRejected
 	}
 	return nil
 }

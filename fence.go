@@ -2,11 +2,11 @@ package fedhttp
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/http/httptrace"
 	"sync"
-	"sync/atomic"
 )
 
 // The fence. net/http sends by itself again: on HTTP/1 a request without a body
@@ -15,20 +15,21 @@ import (
 // PROTOCOL_ERROR or REFUSED_STREAM or disowns with GOAWAY, POST included. No
 // policy decided those.
 //
-// GotConn is called once for each of these internal attempts, before a byte of
-// it is written. On the second one the connection before is sealed: if nothing
-// of the request has left on it, nothing ever will, and net/http may go on. If
-// something may have left, the call ends here: its context is canceled, and an
-// HTTP/1 connection is closed as well, because a canceled request can still
-// escape. An HTTP/2 connection belongs to others too; there the canceled context
-// is enough, since it is looked at right before the header is written.
+// GetConn and GotConn are called for each of these internal attempts, before a
+// byte of it is written. On the second one the connection before is sealed: if
+// nothing of the request has left on it, nothing ever will, and net/http may go
+// on. If something may have left, the call ends here: its context is canceled,
+// and an HTTP/1 connection that came all the same is closed as well, because a
+// canceled request can still escape. An HTTP/2 connection belongs to others too;
+// there the canceled context is enough, since it is looked at right before the
+// header is written.
 
 // fence watches the connections of one attempt.
 type fence struct {
 	cancel context.CancelFunc // the attempt's
-	asked  atomic.Bool
 
 	mu      sync.Mutex
+	asked   bool         // a connection was asked for
 	conns   int          // connections had
 	last    net.Conn     // the last one
 	conn    *countedConn // the same, as it counts; nil: it does not
@@ -36,6 +37,7 @@ type fence struct {
 	http2   bool
 	reused  bool
 	left    bool  // bytes of the request may have left
+	judged  bool  // the attempt is over; whatever the base still does is too late
 	stopped bool  // a second send was stopped
 	cause   error // what ended the connection of the first, where it is known
 	refused bool  // the peer refused the HTTP/2 stream
@@ -45,19 +47,20 @@ var errResendStopped = errors.New("the connection ended and the request may have
 
 var errRefused = errors.New("the peer refused the HTTP/2 stream")
 
-func (f *fence) getConn(string) { f.asked.Store(true) }
+func (f *fence) getConn(string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked = true
+	f.stop()
+}
 
 func (f *fence) gotConn(info httptrace.GotConnInfo) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.conns > 0 && !f.unsent() {
+	if f.stop() {
 		// Why net/http sends again it does not show. After PROTOCOL_ERROR and GOAWAY
 		// it takes another connection, so on the same one only REFUSED_STREAM is left.
-		f.stopped, f.refused = true, f.http2 && info.Conn == f.last
-		if f.conn != nil && !f.http2 {
-			f.cause = f.conn.firstError()
-		}
-		f.cancel()
+		f.refused = f.http2 && info.Conn == f.last
 		if conn, http2 := countedConnOf(info.Conn); !http2 {
 			shut(conn, info.Conn)
 		}
@@ -69,6 +72,27 @@ func (f *fence) gotConn(info httptrace.GotConnInfo) {
 	if f.conn != nil {
 		f.mark = f.conn.bytesWritten()
 	}
+}
+
+// stop ends the call where another send of it may have left, and reports whether
+// it is ended. f.mu is held.
+func (f *fence) stop() bool {
+	if !f.stopped && (f.judged || f.conns > 0 && !f.unsent()) {
+		f.stopped = true
+		if f.conn != nil && !f.http2 {
+			f.cause = f.conn.ending(f.last)
+		}
+		f.cancel()
+	}
+	return f.stopped
+}
+
+// isStopped reports whether a second send was stopped. A response that comes
+// all the same answers nothing that was sent.
+func (f *fence) isStopped() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.stopped
 }
 
 // unsent seals the last connection, and reports whether nothing of the request
@@ -84,14 +108,10 @@ func (f *fence) unsent() bool {
 
 // judge returns what is known of an attempt that ended with err, the evidence
 // that this is, and the error to report.
-//
-// A TLS alert is the peer's own word about our certificate, and says more than
-// that no connection came. With TLS 1.3 it arrives after our side of the
-// handshake has ended, so a connection was had and the header may have been
-// written, but on a fresh connection the peer has read nothing of it.
 func (f *fence) judge(err error, trustRefusal bool) (Delivery, []Evidence, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.judged = true
 	if f.stopped {
 		switch {
 		case f.cause != nil:
@@ -101,25 +121,46 @@ func (f *fence) judge(err error, trustRefusal bool) (Delivery, []Evidence, error
 		}
 		return DeliveryPossible, nil, errResendStopped
 	}
-	if code, ok := tlsAlert(err); ok && !f.reused {
+	code, alerted := tlsAlert(err)
+	if !alerted && f.conn != nil && !f.reused {
+		// What net/http met first may be the end of the connection, and not the
+		// alert that ended it.
+		end := f.conn.ending(f.last)
+		if code, alerted = tlsAlert(end); alerted {
+			err = &joined{end, err}
+		}
+	}
+	if alerted && !f.reused {
 		switch {
 		case code == alertAccessDenied:
 			return DeliveryPossible, []Evidence{{SourceTLSAlert, LayerPolicy}}, err
-		case refusesCertificate(code):
+		case refusesCertificate(code) && f.handshaking():
 			return DeliveryNotDelivered, []Evidence{{SourceTLSAlert, LayerRouting}}, err
 		}
 	}
-	if f.asked.Load() && (f.conns == 0 || f.unsent()) {
+	if f.asked && (f.conns == 0 || f.unsent()) {
 		return DeliveryNotDelivered, []Evidence{{SourceDelivery, LayerRouting}}, err
 	}
 	return DeliveryPossible, nil, err
 }
 
+// handshaking reports whether an alert about our certificate says that the peer
+// has read nothing. No connection had come, or a fresh one of TLS 1.3: there the
+// alert arrives after our side of the handshake has ended, so the header may
+// have been written, but the peer reads our certificate first. f.mu is held.
+func (f *fence) handshaking() bool {
+	if f.conns == 0 {
+		return f.asked
+	}
+	secure, ok := f.last.(*tls.Conn)
+	return ok && secure.ConnectionState().Version >= tls.VersionTLS13
+}
+
 // shut ends a connection at once: TLS would say goodbye first, and wait for it.
 func shut(counted *countedConn, conn net.Conn) {
 	if counted != nil {
-		counted.Close() // it is being given up
-		return
+		counted.poison()
+		conn = counted
 	}
-	conn.Close() // given up too
+	conn.Close() // it is being given up
 }

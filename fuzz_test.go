@@ -243,7 +243,7 @@ func FuzzCorrelation(f *testing.F) {
 			t.Errorf("%q with prefixes %q and %q is of %v, want %v", id, policy, routing, got, want)
 		}
 		for _, name := range []string{headerCorrelationID, headerFederationCorrelationID} {
-			r := table.read(http.Header{name: {id}}, time.Time{}, time.Time{})
+			r := table.read(http.Header{name: {id}}, 403, time.Time{}, time.Time{})
 			if want == LayerUnknown && len(r.evidence) != 0 ||
 				want != LayerUnknown && (len(r.evidence) != 1 || r.evidence[0] != Evidence{SourceCorrelationPrefix, want}) {
 				t.Errorf("%q is evidence %v, want that of %v", id, r.evidence, want)

@@ -1,6 +1,7 @@
 package fedhttp
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 )
@@ -43,4 +44,35 @@ func (o *ownedHeader) del(name string) {
 			delete(o.own(), spelled)
 		}
 	}
+}
+
+// isHeaderValue reports whether s can be sent as a field value (RFC 9110, section
+// 5.5): no control characters but the tab.
+func isHeaderValue(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' && c != '\t' || c == 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// sendable reports whether net/http would send the request's method and header
+// at all. What it refuses is the caller's own mistake; seen from outside it would
+// be an error of which nothing is known.
+func sendable(req *http.Request) error {
+	if req.Method != "" && !isToken(req.Method) {
+		return fmt.Errorf("method %s is not a token", quote(req.Method))
+	}
+	for name, values := range req.Header {
+		if !isToken(name) {
+			return fmt.Errorf("header name %s is not a token", quote(name))
+		}
+		for _, value := range values {
+			if !isHeaderValue(value) {
+				return fmt.Errorf("the value of header %s has control characters", name)
+			}
+		}
+	}
+	return nil
 }

@@ -1,6 +1,8 @@
 package fedhttp
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -136,17 +138,23 @@ func (f *preflight) tellCoordinator(reason Reason) {
 	}
 	f.t.unresolved.notify(f.ctx, Unresolved{
 		Peer: f.peer.ID, Capability: f.task.Capability, Epoch: f.auth.Epoch, Digest: f.auth.Digest,
-		Reason: reason, Obligations: f.task.Obligations, At: time.Now(),
+		Reason: reason, Obligations: maps.Clone(f.task.Obligations), At: time.Now(),
 	})
 }
 
 // toldSet remembers, for one peer, which unresolved policies the coordinator
-// knows of: the latest of each capability, terms that fall short apart.
+// knows of: those of each capability, terms that fall short apart. It is
+// bounded; what it forgets is told again.
 type toldSet struct {
 	pending atomic.Int32 // entries that a resolution would remove
 	mu      sync.Mutex
-	told    map[toldKey]toldPolicy
+	told    map[toldKey][]toldPolicy
 }
+
+const (
+	maxToldKeys     = 10_000 // of a peer
+	maxToldPolicies = 16     // of a key; gossip may go back and forth between some
+)
 
 type toldKey struct {
 	capability string
@@ -166,16 +174,22 @@ func (s *toldSet) first(capability string, policy toldPolicy, reason Reason) boo
 	key := toldKey{capability, reason == ReasonTermsInsufficient}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if told, ok := s.told[key]; ok && told == policy {
+	told, known := s.told[key]
+	if slices.Contains(told, policy) {
 		return false
 	}
-	if s.told == nil {
-		s.told = make(map[toldKey]toldPolicy)
+	if s.told == nil || !known && len(s.told) >= maxToldKeys {
+		s.told = make(map[toldKey][]toldPolicy)
+		s.pending.Store(0)
+		told, known = nil, false
 	}
-	if _, ok := s.told[key]; !ok && !key.terms {
+	if !known && !key.terms {
 		s.pending.Add(1)
 	}
-	s.told[key] = policy
+	if len(told) >= maxToldPolicies {
+		told = told[1:]
+	}
+	s.told[key] = append(slices.Clip(told), policy)
 	return true
 }
 
@@ -197,9 +211,13 @@ func (s *toldSet) resolved(capability string) {
 
 // pacer spreads the releases of a key that resolved.
 type pacer struct {
-	mu   sync.Mutex
-	next map[string]time.Time
+	mu    sync.Mutex
+	next  map[string]time.Time
+	sweep int // the size at which turns that are over are looked for
 }
+
+// maxTurn keeps the tiniest rate from overflowing: nobody waits longer anyway.
+const maxTurn = 24 * time.Hour
 
 // reset forgets the turns that were given: they will not be taken.
 func (p *pacer) reset(capability string) {
@@ -215,10 +233,13 @@ func (p *pacer) reserve(capability string, now time.Time, rate float64) time.Tim
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for other, next := range p.next {
-		if next.Before(now) {
-			delete(p.next, other) // nobody waits for its turn any more
+	if len(p.next) >= p.sweep {
+		for other, next := range p.next {
+			if next.Before(now) {
+				delete(p.next, other) // nobody waits for its turn any more
+			}
 		}
+		p.sweep = max(64, 2*len(p.next))
 	}
 	slot := now
 	if next := p.next[capability]; next.After(now) {
@@ -227,6 +248,6 @@ func (p *pacer) reserve(capability string, now time.Time, rate float64) time.Tim
 	if p.next == nil {
 		p.next = make(map[string]time.Time)
 	}
-	p.next[capability] = slot.Add(time.Duration(float64(time.Second) / rate))
+	p.next[capability] = slot.Add(time.Duration(min(float64(time.Second)/rate, float64(maxTurn))))
 	return slot
 }

@@ -82,13 +82,17 @@ const (
 
 // notifier hands events to a sink, in order and on a goroutine of its own,
 // which lives only while there is something to hand over. Nothing is dropped
-// silently: what finds the queue full, or meets a panic, goes to the log.
+// silently: what finds the queue full or the sink hanging, meets a panic, or is
+// left when the Transport is closed goes to the log.
 type notifier[E any] struct {
-	sink   func(context.Context, E)
-	log    func(ctx context.Context, e E, note string)
+	sink func(context.Context, E)
+	log  func(ctx context.Context, e E, note string)
+
 	mu     sync.Mutex
 	queue  []notice[E]
-	active bool
+	active bool      // there is a goroutine
+	since  time.Time // when the sink was called that has not returned; zero: none was
+	closed bool
 }
 
 type notice[E any] struct {
@@ -101,32 +105,79 @@ func (n *notifier[E]) notify(ctx context.Context, e E) {
 		n.log(ctx, e, "")
 		return
 	}
+	next := notice[E]{context.WithoutCancel(detached{ctx}), e}
 	n.mu.Lock()
-	full := len(n.queue) >= notifyQueue
-	if !full {
-		n.queue = append(n.queue, notice[E]{context.WithoutCancel(withoutTask(ctx)), e})
-		if !n.active {
-			n.active = true
-			go n.drain()
+	hangs := !n.since.IsZero() && time.Since(n.since) > notifyTimeout
+	if why := n.refuses(hangs); why != "" {
+		unsent := append(n.take(hangs), next)
+		n.mu.Unlock()
+		for _, u := range unsent {
+			n.log(u.ctx, u.event, why)
 		}
+		return
+	}
+	n.queue = append(n.queue, next)
+	if !n.active {
+		n.active = true
+		go n.drain()
 	}
 	n.mu.Unlock()
-	if full {
-		n.log(ctx, e, "the queue to the sink is full")
+}
+
+// refuses says why an event is not queued. n.mu is held.
+func (n *notifier[E]) refuses(hangs bool) string {
+	switch {
+	case n.closed:
+		return "the transport is closed"
+	case hangs:
+		return "the sink has not returned in time"
+	case len(n.queue) >= notifyQueue:
+		return "the queue to the sink is full"
+	}
+	return ""
+}
+
+// take empties the queue, if all is asked for. n.mu is held.
+func (n *notifier[E]) take(all bool) []notice[E] {
+	if !all {
+		return nil
+	}
+	queue := n.queue
+	n.queue = nil
+	return queue
+}
+
+// close logs what is left. A sink that is being called goes on.
+func (n *notifier[E]) close() {
+	n.mu.Lock()
+	n.closed = true
+	left := n.take(true)
+	n.mu.Unlock()
+	for _, l := range left {
+		n.log(l.ctx, l.event, "the transport is closed")
 	}
 }
 
 func (n *notifier[E]) drain() {
+	more := true
+	// A sink can end its goroutine (runtime.Goexit); another one goes on then.
+	defer func() {
+		if more {
+			go n.drain()
+		}
+	}()
 	for {
 		n.mu.Lock()
+		n.since = time.Time{}
 		if len(n.queue) == 0 {
-			n.queue, n.active = nil, false
+			n.queue, n.active, more = nil, false, false
 			n.mu.Unlock()
 			return
 		}
 		next := n.queue[0]
 		n.queue[0] = notice[E]{}
 		n.queue = n.queue[1:]
+		n.since = time.Now()
 		n.mu.Unlock()
 		n.deliver(next)
 	}
@@ -137,7 +188,7 @@ func (n *notifier[E]) deliver(next notice[E]) {
 	defer cancel()
 	defer func() {
 		if fault := recover(); fault != nil {
-			n.log(next.ctx, next.event, "the sink panicked: "+bounded(fmt.Sprint(fault)))
+			n.log(next.ctx, next.event, "the sink panicked: "+sanitize(fmt.Sprint(fault)))
 		}
 	}()
 	n.sink(ctx, next.event)

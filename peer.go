@@ -74,8 +74,9 @@ type UnlistedPolicy uint8
 const (
 	// RefuseUnlisted fails them with ErrUnknownPeer.
 	RefuseUnlisted UnlistedPolicy = iota
-	// PassUnlisted hands them to the base unchanged and undecided. A URL whose
-	// origin cannot be read is refused all the same: it may be a peer's.
+	// PassUnlisted hands them to the base unchanged and undecided. Refused all the
+	// same are a URL whose origin cannot be read, since it may be a peer's, and a
+	// task with obligations, since nobody has agreed to them.
 	PassUnlisted
 )
 

@@ -284,10 +284,13 @@ func (b *PolicyBook) update(
 func checkPolicy(key PolicyKey, digest string) error {
 	var faults []string
 	check := func(field, value string, limit int) {
-		if value == "" {
+		switch {
+		case value == "":
 			faults = append(faults, field+" is empty")
-		} else if len(value) > limit {
+		case len(value) > limit:
 			faults = append(faults, fmt.Sprintf("%s is longer than %d bytes", field, limit))
+		case !isHeaderValue(value):
+			faults = append(faults, field+" has control characters")
 		}
 	}
 	check("Peer", key.Peer, maxPolicyName)
@@ -296,7 +299,7 @@ func checkPolicy(key PolicyKey, digest string) error {
 	if faults == nil {
 		return nil
 	}
-	return fmt.Errorf("fedhttp: advertisement: %s", strings.Join(faults, ", "))
+	return fmt.Errorf("fedhttp: policy: %s", strings.Join(faults, ", "))
 }
 
 // unresolvedError is why a policy is unresolved. There is one value for each

@@ -2,6 +2,7 @@ package fedhttp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -83,7 +84,7 @@ func unresolvedReason(err error) Reason {
 // always: then it need not be asked, by value and under the guard of a panic.
 func (t *Transport) noDenials() bool {
 	own, ok := t.ledger.(*memoryLedger)
-	return ok && own.size.Load() == 0
+	return ok && own.size.Load() == 0 && t.unrecorded.size.Load() == 0
 }
 
 // deniedBefore asks the ledger. One that panics has not said that the task may
@@ -91,11 +92,14 @@ func (t *Transport) noDenials() bool {
 func (f *preflight) deniedBefore() (r refusal) {
 	defer func() {
 		if fault := recover(); fault != nil {
-			err := fmt.Errorf("the denial ledger panicked: %s", bounded(fmt.Sprint(fault)))
+			err := fmt.Errorf("%w: %s", errLedgerPanicked, sanitize(fmt.Sprint(fault)))
 			r = refusal{OutcomeScopeDenied, ReasonLedgerFailed, err}
 		}
 	}()
-	denial, denied := f.t.ledger.Denied(f.peer.ID, f.task, f.auth)
+	denial, denied := f.t.unrecorded.Denied(f.peer.ID, f.task, f.auth)
+	if !denied {
+		denial, denied = f.t.ledger.Denied(f.peer.ID, f.task, f.auth)
+	}
 	if !denied {
 		return refusal{}
 	}
@@ -119,19 +123,27 @@ func (c *call) recordDenial() {
 	}
 	c.record(Denial{
 		Peer: c.peer.ID, Capability: c.task.Capability, Scope: c.task.Scope,
-		Epoch: c.auth.Epoch, Digest: c.auth.Digest, TaskID: c.task.ID,
+		Epoch: c.last.auth.Epoch, Digest: c.last.auth.Digest, TaskID: c.task.ID,
 		Status: status, PolicyReason: c.decision.PolicyReason, CorrelationID: c.decision.CorrelationID,
 		At: now, Until: now.Add(holdOff),
 	})
 }
 
+// record hands a denial to the ledger. One that fails to record it must not be
+// the reason that the task is sent again: then it is kept here.
 func (c *call) record(d Denial) {
+	err := errLedgerPanicked
 	defer func() {
-		if fault := recover(); fault != nil {
-			c.t.log().ErrorContext(c, "fedhttp: the denial ledger panicked", "peer", d.Peer, "fault", bounded(fmt.Sprint(fault)))
+		if err == nil {
+			return
 		}
+		if fault := recover(); fault != nil {
+			err = fmt.Errorf("%w: %s", err, sanitize(fmt.Sprint(fault)))
+		}
+		_ = c.t.unrecorded.Record(c, d)
+		c.t.log().ErrorContext(c, "fedhttp: the ledger has not recorded a denial; it is kept in memory", "peer", d.Peer, "error", sanitize(err.Error()))
 	}()
-	if err := c.t.ledger.Record(context.WithoutCancel(c), d); err != nil {
-		c.t.log().ErrorContext(c, "fedhttp: the denial was not recorded", "peer", d.Peer, "error", sanitize(err.Error()))
-	}
+	err = c.t.ledger.Record(detached{context.WithoutCancel(c)}, d)
 }
+
+var errLedgerPanicked = errors.New("the denial ledger panicked")

@@ -25,9 +25,10 @@ type RetryPolicy struct {
 	// Zero: 1 s.
 	MinRefreshInterval time.Duration
 	// AttemptTimeout bounds the time from sending to the response's header, and
-	// what this package itself reads of a body. Zero: 1 min. An attempt that
-	// runs into it after bytes may have left is ambiguous, so it should be
-	// longer than the peer may take.
+	// what this package itself reads of a body. It begins anew whenever net/http
+	// reads from a body without GetBody, so a long upload may take its time. Zero:
+	// 1 min. An attempt that runs into it after bytes may have left is ambiguous,
+	// so it should be longer than the peer may take.
 	AttemptTimeout time.Duration
 	// BudgetRatio is how many resends the peer's calls earn: 0.1 is one for ten
 	// calls. Ten more are in reserve. Zero: 0.1. A resend after a newer anchor
@@ -161,6 +162,9 @@ func (c *call) mayResend() refusal {
 		return stop(ReasonAttemptsExhausted)
 	case !c.body.rewind(c.in):
 		c.refreshForOthers(a)
+		if a.delivery == DeliveryAnswered {
+			a.slot.release(tallyNeutral) // the refresh mends it for the next call
+		}
 		return stop(ReasonBodyNotReplayable)
 	}
 	now := time.Now()
@@ -193,8 +197,12 @@ func (c *call) mayResend() refusal {
 			r.outcome = OutcomeRoutingFailed // it was sent, and failed; policy only forbids the resend
 		}
 	}
-	if r.ok() && p.degraded.Load() {
+	switch {
+	case !r.ok():
+	case p.degraded.Load():
 		r = stop(ReasonPeerDegraded)
+	case p.RequireAnchor && !p.anchors.valid(time.Now()):
+		r = stop(ReasonAnchorRequired)
 	}
 	if r.ok() && !c.admit() {
 		r = stop(ReasonBreakerOpen)
@@ -232,7 +240,7 @@ func (c *call) refresh(a *attempt) (refreshResult, refusal) {
 // refreshError is why an anchor could not be fetched anew.
 type refreshError struct{ err error }
 
-func (e *refreshError) Error() string { return "anchor refresh: " + sanitize(e.err.Error()) }
+func (e *refreshError) Error() string { return "anchor refresh: " + sanitize(errorText(e.err)) }
 func (e *refreshError) Unwrap() error { return e.err }
 
 // refreshForOthers has the anchor fetched after a failure that this call cannot

@@ -44,7 +44,8 @@ type Signals struct {
 	// AnchorIssuedAt names the header with the time at which the peer's current
 	// anchor was issued (RFC 3339, HTTP date, or Unix seconds). One that is
 	// newer than the anchor that the attempt went out under is routing
-	// evidence: ours is stale. Default "X-Federation-Anchor-Issued-At".
+	// evidence: ours is stale. It does not say who wrote the answer, so it counts
+	// on FailureStatuses only. Default "X-Federation-Anchor-Issued-At".
 	AnchorIssuedAt string
 	// PolicyReason names the header that gives the reason of a rejection.
 	// Default "X-Federation-Policy-Reason".
@@ -55,6 +56,10 @@ type Signals struct {
 	// Degraded names the header that says "true" where the peer's own signals
 	// cannot be believed just now. Default "X-Federation-Degraded".
 	Degraded string
+	// PolicyDigest, NegotiationEpoch and AnchorVersion name the headers that tell
+	// the peer what a task goes out under. Default "X-Federation-Policy-Digest",
+	// "X-Federation-Negotiation-Epoch" and "X-Federation-Anchor-Version".
+	PolicyDigest, NegotiationEpoch, AnchorVersion string
 	// CorrelationPrefixes maps the start of a correlation id to the layer that
 	// mints such ids; the longest prefix that fits counts. Nil: ids prove
 	// nothing by themselves.
@@ -73,6 +78,7 @@ type Signals struct {
 // in the order in which they are tried, statuses as a set.
 type signalTable struct {
 	policyEvaluated, anchorIssuedAt, policyReason, receipt, degraded string
+	policyDigest, negotiationEpoch, anchorVersion                    string // of requests
 
 	correlation       []string
 	prefixes          []correlationPrefix
@@ -102,6 +108,9 @@ func (s Signals) compile(fault func(field, format string, args ...any)) signalTa
 		policyReason:      name("PolicyReason", s.PolicyReason, headerPolicyReason),
 		receipt:           name("Receipt", s.Receipt, headerPolicyDigest),
 		degraded:          name("Degraded", s.Degraded, headerDegraded),
+		policyDigest:      name("PolicyDigest", s.PolicyDigest, headerPolicyDigest),
+		negotiationEpoch:  name("NegotiationEpoch", s.NegotiationEpoch, headerNegotiationEpoch),
+		anchorVersion:     name("AnchorVersion", s.AnchorVersion, headerAnchorVersion),
 		correlation:       []string{headerCorrelationID, headerFederationCorrelationID},
 		readProblemDetail: s.ReadProblemDetail,
 	}
@@ -151,7 +160,11 @@ type reading struct {
 
 // read collects the evidence in a response's header. issuedAt is the IssuedAt
 // of the anchor that the attempt went out under, zero when not known.
-func (t *signalTable) read(h http.Header, issuedAt, now time.Time) reading {
+//
+// A newer anchor says that ours is stale, and not who wrote this answer: where
+// an application's 404 carries it, the policy engine has seen the request. So
+// it is evidence only on a status that the routing layer answers with.
+func (t *signalTable) read(h http.Header, status int, issuedAt, now time.Time) reading {
 	r := reading{degraded: t.saysDegraded(h)}
 	if values := h[t.policyEvaluated]; len(values) > 0 {
 		r.evidence = append(r.evidence, Evidence{SourceHeader, evaluatedLayer(values)})
@@ -160,7 +173,7 @@ func (t *signalTable) read(h http.Header, issuedAt, now time.Time) reading {
 	if len(t.prefixes) > 0 {
 		r.evidence = t.appendPrefixes(r.evidence, h)
 	}
-	if values := h[t.anchorIssuedAt]; len(values) > 0 && !issuedAt.IsZero() {
+	if values := h[t.anchorIssuedAt]; len(values) > 0 && !issuedAt.IsZero() && t.isFailure(status) {
 		switch theirs, agree := issuedAtOf(values, now); {
 		case !agree:
 			r.evidence = append(r.evidence, Evidence{SourceAnchorIssuedAt, LayerUnknown})

@@ -88,7 +88,7 @@ func TestReadSignals(t *testing.T) {
 		t.Run(test.header+"/"+test.name, func(t *testing.T) {
 			t.Parallel()
 			table := compiled(t, prefixes)
-			r := table.read(http.Header{test.header: test.values}, issuedOurs, readAt)
+			r := table.read(http.Header{test.header: test.values}, 403, issuedOurs, readAt)
 			var got []string
 			for _, e := range r.evidence {
 				got = append(got, e.String())
@@ -119,7 +119,7 @@ func TestReadSignalsInAnyOrder(t *testing.T) {
 			for _, b := range pool {
 				for _, c := range pool {
 					verdict := func(values ...string) string {
-						r := table.read(http.Header{header: values}, issuedOurs, readAt)
+						r := table.read(http.Header{header: values}, 403, issuedOurs, readAt)
 						v, reason := classify(facts{status: 403, failureStatus: true, evidence: r.evidence})
 						return v.String() + " " + reason.String()
 					}
@@ -140,11 +140,11 @@ func TestReadDegraded(t *testing.T) {
 		"true": true, "TRUE": true, "false": false, "": false, "1": false, "true.": false,
 		"true, true": true, "false, true": true,
 	} {
-		if got := table.read(http.Header{headerDegraded: {text}}, issuedOurs, readAt).degraded; got != want {
+		if got := table.read(http.Header{headerDegraded: {text}}, 403, issuedOurs, readAt).degraded; got != want {
 			t.Errorf("%s: %q reads as %v, want %v", headerDegraded, text, got, want)
 		}
 	}
-	if !table.read(http.Header{headerDegraded: {"false", "true"}}, issuedOurs, readAt).degraded {
+	if !table.read(http.Header{headerDegraded: {"false", "true"}}, 403, issuedOurs, readAt).degraded {
 		t.Error("degraded, said once, is not read where it was denied before")
 	}
 }
@@ -160,7 +160,7 @@ func TestReadSignalsBounded(t *testing.T) {
 			h[name] = append(h[name], repeat(value, 100)...)
 		}
 	}
-	r := table.read(h, issuedOurs, readAt)
+	r := table.read(h, 403, issuedOurs, readAt)
 	if len(r.evidence) > 8 {
 		t.Errorf("%d pieces of evidence, want 8 at most: %v", len(r.evidence), r.evidence)
 	}

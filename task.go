@@ -56,16 +56,22 @@ func ContextWithTask(ctx context.Context, task Task) context.Context {
 
 // TaskFromContext returns the Task that [ContextWithTask] put into ctx.
 func TaskFromContext(ctx context.Context) (Task, bool) {
-	if task, _ := ctx.Value(taskKey{}).(*Task); task != nil {
+	if task, ok := ctx.Value(taskKey{}).(*Task); ok {
 		return *task, true
 	}
 	return Task{}, false
 }
 
-// withoutTask is the context that we give to the sinks and resolvers of our own
-// side: what they send, perhaps through the same Transport, is not the task.
-func withoutTask(ctx context.Context) context.Context {
-	return context.WithValue(ctx, taskKey{}, (*Task)(nil))
+// detached is the context that the sinks and resolvers of our own side get: what
+// they send, perhaps through the same Transport, is neither the task nor the call.
+type detached struct{ context.Context }
+
+func (d detached) Value(key any) any {
+	switch key.(type) {
+	case taskKey, callKey:
+		return nil
+	}
+	return d.Context.Value(key)
 }
 
 // withDefaults fills the fields that t leaves open from a route's defaults.

@@ -54,7 +54,6 @@ type (
 	anchorFunc      func(ctx context.Context, peer string) (Anchor, error)
 	escalatorFunc   func(context.Context, Escalation)
 	coordinatorFunc func(context.Context, Unresolved)
-	resolverFunc    func(ctx context.Context, peer, correlationID string) (Layer, error)
 )
 
 func (f roundTripFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
@@ -66,10 +65,6 @@ func (f anchorFunc) FetchAnchor(ctx context.Context, peer string) (Anchor, error
 func (f escalatorFunc) Escalate(ctx context.Context, e Escalation) { f(ctx, e) }
 
 func (f coordinatorFunc) PolicyUnresolved(ctx context.Context, u Unresolved) { f(ctx, u) }
-
-func (f resolverFunc) ResolveLayer(ctx context.Context, peer, id string) (Layer, error) {
-	return f(ctx, peer, id)
-}
 
 // recorder keeps what a sink was told, in order, for a test that waits for it.
 type recorder[E any] struct {
@@ -92,28 +87,4 @@ func (r *recorder[E]) snapshot() []E {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return append([]E(nil), r.all...)
-}
-
-// wait returns the first n, once they are there. It ends with the test's
-// context, and then fails the test.
-func (r *recorder[E]) wait(t *testing.T, n int) []E {
-	t.Helper()
-	for {
-		r.mu.Lock()
-		if len(r.all) >= n {
-			got := append([]E(nil), r.all[:n]...)
-			r.mu.Unlock()
-			return got
-		}
-		if r.news == nil {
-			r.news = make(chan struct{})
-		}
-		news := r.news
-		r.mu.Unlock()
-		select {
-		case <-news:
-		case <-t.Context().Done():
-			t.Fatalf("got %d events, want %d", len(r.snapshot()), n)
-		}
-	}
 }

@@ -54,6 +54,7 @@ type Transport struct {
 	book        *PolicyBook
 	anchors     AnchorSource
 	ledger      DenialLedger
+	unrecorded  memoryLedger // denials that the ledger failed to record
 	correlation CorrelationResolver
 	unlisted    UnlistedPolicy
 	logger      *slog.Logger
@@ -217,11 +218,14 @@ func closeIdle(base http.RoundTripper) {
 }
 
 // Close releases held tasks with ErrClosed, and fails every later RoundTrip
-// with it. Calls that are in flight go on. It returns nil, also when called
+// with it. Calls that are in flight go on. What still waits for a sink is
+// logged. It returns nil, also when called
 // again.
 func (t *Transport) Close() error {
 	if t.end != nil {
 		t.end()
+		t.escalations.close()
+		t.unresolved.close()
 		t.alarms.ringAll() // after the end, so that a task that joins late sees it
 		t.CloseIdleConnections()
 	}
@@ -286,7 +290,9 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	p, unknown := table.lookup(req.URL)
 	if unknown == ReasonUnlistedOrigin && t.unlisted == PassUnlisted && t.lifetime.Err() == nil {
-		return t.base.RoundTrip(req)
+		if task, _ := TaskFromContext(req.Context()); len(task.Obligations) == 0 {
+			return t.base.RoundTrip(req)
+		}
 	}
 	pre := preflight{ctx: req.Context(), t: t, peer: p}
 	if p != nil {
@@ -296,7 +302,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	var callSpan span
 	pre.ctx, callSpan = t.tracing.startCall(pre.ctx, pre.task.Capability)
-	r := pre.run(unknown)
+	r := pre.run(req, unknown)
 	// From here on there is a call, if only to say why it does not go out.
 	c := &call{Context: pre.ctx, preflight: pre, in: req, span: callSpan}
 	return c.run(r)
@@ -304,7 +310,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // run decides whether the request may go to its peer at all. unknown is why
 // there is no peer, where there is none.
-func (f *preflight) run(unknown Reason) refusal {
+func (f *preflight) run(req *http.Request, unknown Reason) refusal {
 	switch {
 	case f.t.lifetime.Err() != nil:
 		return refusal{OutcomeCanceled, ReasonClosed, ErrClosed}
@@ -312,6 +318,9 @@ func (f *preflight) run(unknown Reason) refusal {
 		return refusal{OutcomeCanceled, ReasonContextEnded, contextError(f.ctx)}
 	case f.peer == nil:
 		return refusal{outcome: OutcomeUnknownPeer, reason: unknown}
+	}
+	if err := sendable(req); err != nil {
+		return refusal{OutcomeCanceled, ReasonBadRequest, err}
 	}
 	return f.clear()
 }

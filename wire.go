@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -16,7 +17,7 @@ import (
 // what is written to them. Any other base is used as it is.
 func ownBase(base http.RoundTripper) http.RoundTripper {
 	own, ok := base.(*http.Transport)
-	if base == nil {
+	if base == nil || ok && own == nil {
 		own, ok = http.DefaultTransport.(*http.Transport)
 		if !ok {
 			own, ok = &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true}, true
@@ -26,10 +27,11 @@ func ownBase(base http.RoundTripper) http.RoundTripper {
 		return base
 	}
 	t := own.Clone()
-	// net/http speaks HTTP/2 only where nobody has configured dialing or TLS; our
-	// dialer must not be what makes the difference.
-	if t.Protocols == nil && t.TLSNextProto == nil && t.TLSClientConfig == nil &&
-		t.DialContext == nil && t.Dial == nil && t.DialTLSContext == nil && t.DialTLS == nil { //nolint:staticcheck // the owner may have set the deprecated ones
+	// net/http speaks HTTP/2 only where nobody has configured dialing or TLS, and
+	// our dialer must not be what makes the difference. Cloning has made own ready
+	// for use, so it shows what it speaks. (Its TLSClientConfig does not: HTTP/2
+	// has put one there where there was none.)
+	if own.TLSNextProto["h2"] != nil && t.TLSNextProto == nil && t.Protocols == nil {
 		t.ForceAttemptHTTP2 = true
 	}
 	dial := t.DialContext
@@ -42,7 +44,7 @@ func ownBase(base http.RoundTripper) http.RoundTripper {
 	}
 	t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
-		if err != nil {
+		if err != nil || conn == nil { // (nil, nil) is a fault that net/http has words for
 			return nil, err
 		}
 		return &countedConn{Conn: conn}, nil
@@ -60,7 +62,9 @@ type countedConn struct {
 	writing int    // writes under way
 	written uint64 // bytes that the connection below took
 	sealed  bool
-	http2   bool  // the first bytes were HTTP/2's preface
+	closed  bool
+	http2   bool  // HTTP/2 is spoken on it: so said its first bytes, or the TLS above
+	known   bool  // http2 is settled for the TLS above
 	err     error // the first error of a read or write
 }
 
@@ -127,6 +131,22 @@ func (c *countedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// Close remembers that it was called.
+func (c *countedConn) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// CloseWrite is for those who have switched protocols on the connection.
+func (c *countedConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return fmt.Errorf("CloseWrite: %w", http.ErrNotSupported)
+}
+
 // NetConn returns the connection below, as tls.Conn's does.
 func (c *countedConn) NetConn() net.Conn { return c.Conn }
 
@@ -148,27 +168,55 @@ func (c *countedConn) seal(mark uint64) bool {
 	return true
 }
 
-func (c *countedConn) firstError() error {
+// poison lets nothing leave any more, whatever has.
+func (c *countedConn) poison() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.err
+	c.sealed = true
+}
+
+// ending returns what ended the connection, which net/http has closed and knows
+// as top; nil where nothing shows it. What the peer said in TLS, an alert or a
+// goodbye, the connection below did not understand, but TLS keeps it.
+func (c *countedConn) ending(top net.Conn) error {
+	c.mu.Lock()
+	closed, first := c.closed, c.err
+	c.mu.Unlock()
+	if secure, ok := top.(*tls.Conn); ok && closed {
+		if _, err := secure.Read(make([]byte, 1)); err != nil && !errors.Is(err, net.ErrClosed) {
+			return err
+		}
+	}
+	return first
 }
 
 // countedConnOf finds the connection that counts below conn, nil where there is
 // none, and whether conn speaks HTTP/2.
 func countedConnOf(conn net.Conn) (counted *countedConn, http2 bool) {
-	for conn != nil {
-		switch c := conn.(type) {
-		case *countedConn:
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			return c, http2 || c.http2
-		case *tls.Conn:
-			http2 = http2 || c.ConnectionState().NegotiatedProtocol == "h2"
-			conn = c.NetConn()
-		default:
-			return nil, http2
-		}
+	top, ok := conn.(*tls.Conn)
+	for below := top; ok; below, ok = conn.(*tls.Conn) {
+		conn = below.NetConn() // an HTTPS proxy's is the second
 	}
-	return nil, http2
+	if counted, ok = conn.(*countedConn); ok {
+		return counted, counted.speaksHTTP2(top)
+	}
+	return nil, top != nil && negotiatedHTTP2(top)
+}
+
+func negotiatedHTTP2(c *tls.Conn) bool { return c.ConnectionState().NegotiatedProtocol == "h2" }
+
+// speaksHTTP2 asks the TLS at the top, if any, once, since it takes its time to
+// answer; and without holding c.mu, since TLS writes with its own mutex held.
+func (c *countedConn) speaksHTTP2(top *tls.Conn) bool {
+	c.mu.Lock()
+	http2, known := c.http2, c.known || top == nil
+	c.mu.Unlock()
+	if known {
+		return http2
+	}
+	http2 = negotiatedHTTP2(top)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.http2, c.known = http2, true
+	return http2
 }

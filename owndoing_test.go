@@ -1,0 +1,165 @@
+package fedhttp_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/iotest"
+
+	"github.com/fedhttp/fedhttp"
+	"github.com/fedhttp/fedhttp/fedtest"
+)
+
+// What our own side did wrong pages nobody, and never stands against the peer.
+func TestOwnDoing(t *testing.T) {
+	checkLeaks(t)
+	t.Parallel()
+	errBody := errors.New("the inbound client has hung up")
+	for name, test := range map[string]struct {
+		change func(*http.Request)
+		reason fedhttp.Reason
+		sends  bool // bytes may leave before it is noticed
+	}{
+		"header value":   {func(r *http.Request) { r.Header.Set("X-Note", "a\nb") }, fedhttp.ReasonBadRequest, false},
+		"header name":    {func(r *http.Request) { r.Header["a b"] = []string{"c"} }, fedhttp.ReasonBadRequest, false},
+		"method":         {func(r *http.Request) { r.Method = "GE T" }, fedhttp.ReasonBadRequest, false},
+		"body that ends": {func(r *http.Request) { r.Body = io.NopCloser(iotest.ErrReader(errBody)) }, fedhttp.ReasonBodyFailed, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			peer := fedtest.NewPeer(fedtest.Config{ErrorLog: quietLog})
+			defer peer.Close()
+			var escalated atomic.Int64
+			cfg := testPeer("b", peer.URL)
+			cfg.Breaker = fedhttp.BreakerPolicy{Failures: 1}
+			tr := newTestTransport(t, fedhttp.Config{
+				Peers:     []fedhttp.Peer{cfg},
+				Escalator: escalatorFunc(func(context.Context, fedhttp.Escalation) { escalated.Add(1) }),
+			})
+			for range 3 {
+				req, err := http.NewRequest(http.MethodPost, peer.URL+"/a", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				req.ContentLength = -1
+				test.change(req)
+				_, err = tr.RoundTrip(req)
+				var fault *fedhttp.Error
+				if !errors.As(err, &fault) || fault.Decision.Outcome != fedhttp.OutcomeCanceled || fault.Decision.Reason != test.reason {
+					t.Fatalf("RoundTrip: %v, want canceled (%v)", err, test.reason)
+				}
+				if d := fault.Decision; d.Attempts > 0 != test.sends || d.Escalated {
+					t.Errorf("%d attempts, escalated %v", d.Attempts, d.Escalated)
+				}
+				if test.reason == fedhttp.ReasonBodyFailed && !errors.Is(err, errBody) {
+					t.Errorf("the error is not the body's: %v", err)
+				}
+			}
+			if s := tr.Status()[0]; s.Breaker != "closed" || s.InFlight != 0 {
+				t.Errorf("after that the peer is %+v", s)
+			}
+			if got := peer.Sends("/a"); !test.sends && got != 0 {
+				t.Errorf("the peer has read %d requests", got)
+			}
+			if escalated.Load() != 0 {
+				t.Errorf("%d escalations", escalated.Load())
+			}
+		})
+	}
+}
+
+// A peer cannot put into a header of ours what no header can carry.
+func TestGossipedValues(t *testing.T) {
+	checkLeaks(t)
+	t.Parallel()
+	var book fedhttp.PolicyBook
+	key := fedhttp.PolicyKey{Peer: "b", Capability: "c", Epoch: 1}
+	if err := book.Advertise(fedhttp.Advertisement{PolicyKey: key, Digest: "sha256:1\nX-Evil: 1"}); err == nil {
+		t.Error("a digest with a line break was advertised")
+	}
+	tr := newTestTransport(t, fedhttp.Config{
+		Peers: []fedhttp.Peer{testPeer("b", stubURL)}, Book: &book, Logger: quietLogger,
+		Base: roundTripFunc(func(req *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
+		}),
+		Anchors: anchorFunc(func(context.Context, string) (fedhttp.Anchor, error) {
+			return fedhttp.Anchor{Version: "v1\r\nX-Evil: 1"}, nil
+		}),
+	})
+	d, err := get(t, tr, fedhttp.Task{Capability: "c"})
+	if err != nil || d.Outcome != fedhttp.OutcomeDelivered || d.AnchorVersion != "" {
+		t.Errorf("%+v, %v: want it delivered without an anchor", d, err)
+	}
+}
+
+// Uploads that meet a stale anchor cannot be sent again. The refresh mends it all
+// the same, so they do not open the breaker.
+func TestStaleUploads(t *testing.T) {
+	checkLeaks(t)
+	t.Parallel()
+	peer := fedtest.NewPeer(fedtest.Config{})
+	defer peer.Close()
+	old := peer.Anchor()
+	peer.Rotate()
+	var fetches atomic.Int64
+	cfg := testPeer("b", peer.URL)
+	cfg.Breaker = fedhttp.BreakerPolicy{Failures: 1}
+	tr := newTestTransport(t, fedhttp.Config{
+		Peers: []fedhttp.Peer{cfg}, Logger: quietLogger,
+		Anchors: anchorFunc(func(context.Context, string) (fedhttp.Anchor, error) {
+			if fetches.Add(1) == 1 {
+				return fedhttp.Anchor{Version: old.Version}, nil
+			}
+			return fedhttp.Anchor{Version: peer.Anchor().Version}, nil
+		}),
+	})
+	req, err := http.NewRequest(http.MethodPost, peer.URL+"/a", io.NopCloser(iotest.OneByteReader(strings.NewReader("upload"))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := tr.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if d, _ := fedhttp.DecisionFromResponse(resp); d.Reason != fedhttp.ReasonBodyNotReplayable {
+		t.Fatalf("the upload is %v (%v)", d.Outcome, d.Reason)
+	}
+	if s := tr.Status()[0]; s.Breaker != "closed" {
+		t.Errorf("the breaker is %s", s.Breaker)
+	}
+}
+
+// A request that is made with the context of a response stands on its own.
+func TestResponseContext(t *testing.T) {
+	checkLeaks(t)
+	t.Parallel()
+	peer := fedtest.NewPeer(fedtest.Config{})
+	defer peer.Close()
+	tr := newTestTransport(t, fedhttp.Config{Peers: []fedhttp.Peer{testPeer("b", peer.URL)}})
+	first, err := (&http.Client{Transport: tr}).Get(peer.URL + "/a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, closed := range []bool{false, true} {
+		req, err := http.NewRequestWithContext(first.Request.Context(), http.MethodGet, peer.URL+"/b", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := tr.RoundTrip(req)
+		if err != nil {
+			t.Fatalf("with the first body closed %v: %v", closed, err)
+		}
+		resp.Body.Close()
+		if !closed {
+			if body, err := io.ReadAll(first.Body); err != nil || !bytes.Contains(body, []byte("{")) {
+				t.Errorf("the first body: %q, %v", body, err)
+			}
+			first.Body.Close()
+		}
+	}
+}
