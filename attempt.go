@@ -3,6 +3,7 @@ package fedhttp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptrace"
@@ -315,6 +316,14 @@ func (b *responseBody) Close() error {
 type upgradedBody struct {
 	*responseBody
 	io.Writer
+}
+
+// CloseWrite ends our side of the connection, as net/http's own body does.
+func (b *upgradedBody) CloseWrite() error {
+	if half, ok := b.Writer.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return fmt.Errorf("CloseWrite: %w", http.ErrNotSupported)
 }
 
 // handOver gives the response to the caller.

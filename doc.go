@@ -39,14 +39,15 @@
 // # Which base can prove what
 //
 // A base that is an [http.Transport] (or nil, a clone of the default one) is
-// cloned, with everything that is configured on it; what its owner changes
-// later has no effect. That nothing was delivered is proven where a connection
+// cloned, with everything that is configured on it (but for RegisterProtocol,
+// which net/http does not clone); what its owner changes later has no effect. That nothing was delivered is proven where a connection
 // was asked for and none came, and on HTTP/1 where no byte was written to the
 // one that came. What net/http would send again by itself is stopped once
 // anything may have left.
 //
 // A RoundTripper around an http.Transport that passes the request's context on
-// is as safe: hidden resends are stopped. It counts no bytes, so only a
+// is as safe: hidden resends are stopped. (It must not make requests of its own
+// with that context; they would be taken for resends.) It counts no bytes, so only a
 // connection that never came is proof. With a base that reports no connection
 // events (net/http/httptrace) nothing is ever proven, so nothing is resent after
 // an error, and what such a base sends again by itself is its own affair.

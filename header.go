@@ -58,19 +58,19 @@ func isHeaderValue(s string) bool {
 }
 
 // sendable reports whether net/http would send the request's method and header
-// at all. What it refuses is the caller's own mistake; seen from outside it would
-// be an error of which nothing is known.
+// at all, and refuses in its words. That is the caller's own mistake; seen from
+// outside it would be an error of which nothing is known.
 func sendable(req *http.Request) error {
 	if req.Method != "" && !isToken(req.Method) {
-		return fmt.Errorf("method %s is not a token", quote(req.Method))
+		return fmt.Errorf("net/http: invalid method %s", quote(req.Method))
 	}
 	for name, values := range req.Header {
 		if !isToken(name) {
-			return fmt.Errorf("header name %s is not a token", quote(name))
+			return fmt.Errorf("net/http: invalid header field name %s", quote(name))
 		}
 		for _, value := range values {
 			if !isHeaderValue(value) {
-				return fmt.Errorf("the value of header %s has control characters", name)
+				return fmt.Errorf("net/http: invalid header field value for %s", quote(name))
 			}
 		}
 	}

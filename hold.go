@@ -131,11 +131,15 @@ func (f *preflight) sleep(changed, rung <-chan struct{}, turn time.Time) {
 	}
 }
 
+// tellCoordinator tells of the key's policy, if nobody has.
 func (f *preflight) tellCoordinator(reason Reason) {
 	known := toldPolicy{f.auth.Epoch, f.auth.Digest, f.t.book.negotiatedUntil(f.peer.ID, f.task.Capability)}
-	if !f.peer.told.first(f.task.Capability, known, reason) {
-		return
+	if f.peer.told.first(f.task.Capability, known, reason) {
+		f.notify(reason)
 	}
+}
+
+func (f *preflight) notify(reason Reason) {
 	f.t.unresolved.notify(f.ctx, Unresolved{
 		Peer: f.peer.ID, Capability: f.task.Capability, Epoch: f.auth.Epoch, Digest: f.auth.Digest,
 		Reason: reason, Obligations: maps.Clone(f.task.Obligations), At: time.Now(),

@@ -304,8 +304,15 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	pre.ctx, callSpan = t.tracing.startCall(pre.ctx, pre.task.Capability)
 	r := pre.run(req, unknown)
 	// From here on there is a call, if only to say why it does not go out.
-	c := &call{Context: pre.ctx, preflight: pre, in: req, span: callSpan}
-	return c.run(r)
+	return newCall(&pre, req, callSpan).run(r)
+}
+
+// newCall makes the call that pre has cleared. It is not inlined: a held task
+// waits above this frame, and its stack must not have room for what comes later.
+//
+//go:noinline
+func newCall(pre *preflight, req *http.Request, callSpan span) *call {
+	return &call{Context: pre.ctx, preflight: *pre, in: req, span: callSpan}
 }
 
 // run decides whether the request may go to its peer at all. unknown is why
