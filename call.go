@@ -2,12 +2,7 @@ package fedhttp
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
-	"io"
-	"mime"
 	"net/http"
-	"strings"
 	"time"
 )
 
@@ -200,91 +195,4 @@ func (c *call) escalate() {
 	}
 	d.Escalated = true
 	c.t.escalations.notify(c, Escalation{Kind: kind, Decision: *d, At: time.Now()})
-}
-
-// maxBodyRead is how much of a response's body is read ahead.
-const maxBodyRead = 4 << 10
-
-// readPolicyReason finds the peer's reason for a rejection: its header, or
-// where the peer's Signals say so, the detail of problem details (RFC 9457).
-// What is read ahead of the body is put back, so the caller reads it whole. It
-// may take AttemptTimeout once more; a body that takes longer ends there.
-func (c *call) readPolicyReason(a *attempt) {
-	sig := &c.peer.signals
-	if reason := a.resp.Header.Get(sig.policyReason); reason != "" {
-		c.decision.PolicyReason = sanitize(reason)
-		return
-	}
-	if !sig.readProblemDetail {
-		return
-	}
-	mediaType, _, err := mime.ParseMediaType(a.resp.Header.Get("Content-Type"))
-	if err != nil || mediaType != "application/problem+json" {
-		return
-	}
-	a.clock.start(c.peer.Retry.AttemptTimeout, a.cancel)
-	ahead, err := io.ReadAll(io.LimitReader(a.resp.Body, maxBodyRead))
-	a.clock.stop()
-	rest := a.resp.Body
-	a.resp.Body = &readAhead{Reader: io.MultiReader(strings.NewReader(string(ahead)), failing{err}, rest), Closer: rest}
-	var problem struct {
-		Detail string `json:"detail"`
-	}
-	if json.Unmarshal(ahead, &problem) == nil {
-		c.decision.PolicyReason = sanitize(problem.Detail)
-	}
-}
-
-// readAhead is a body whose first bytes were read before.
-type readAhead struct {
-	io.Reader
-	io.Closer
-}
-
-// failing gives the error that reading ahead met, once its bytes are read.
-type failing struct{ err error }
-
-func (f failing) Read([]byte) (int, error) {
-	if f.err != nil {
-		return 0, f.err
-	}
-	return 0, io.EOF
-}
-
-// CorrelationResolver looks up which layer minted a correlation id. It is asked
-// only where nothing else spoke, and its answer is waited for 2 s at most; an
-// error, a panic or no answer in time is no evidence. It is safe for concurrent
-// use.
-type CorrelationResolver interface {
-	ResolveLayer(ctx context.Context, peer, correlationID string) (Layer, error)
-}
-
-const resolveTimeout = 2 * time.Second
-
-func (c *call) resolve(id string) Layer {
-	if c.t.correlation == nil || len(id) > maxCorrelationID {
-		return LayerUnknown
-	}
-	ctx, cancel := context.WithTimeout(detached{c}, resolveTimeout)
-	defer cancel()
-	resolved := make(chan Layer, 1)
-	go func() {
-		layer := LayerUnknown
-		defer func() {
-			if fault := recover(); fault != nil {
-				layer = LayerUnknown
-				c.t.log().ErrorContext(ctx, "fedhttp: the correlation resolver panicked", "peer", c.peer.ID, "fault", bounded(fmt.Sprint(fault)))
-			}
-			resolved <- layer
-		}()
-		if answer, err := c.t.correlation.ResolveLayer(ctx, c.peer.ID, id); err == nil && (answer == LayerPolicy || answer == LayerRouting) {
-			layer = answer
-		}
-	}()
-	select {
-	case layer := <-resolved:
-		return layer
-	case <-ctx.Done():
-		return LayerUnknown
-	}
 }

@@ -82,8 +82,8 @@ const (
 
 // notifier hands events to a sink, in order and on a goroutine of its own,
 // which lives only while there is something to hand over. Nothing is dropped
-// silently: what finds the queue full or the sink hanging, meets a panic, or is
-// left when the Transport is closed goes to the log.
+// silently: what finds the queue full or the sink hanging, or meets a panic, goes
+// to the log.
 type notifier[E any] struct {
 	sink func(context.Context, E)
 	log  func(ctx context.Context, e E, note string)
@@ -92,7 +92,6 @@ type notifier[E any] struct {
 	queue  []notice[E]
 	active bool      // there is a goroutine
 	since  time.Time // when the sink was called that has not returned; zero: none was
-	closed bool
 }
 
 type notice[E any] struct {
@@ -105,57 +104,30 @@ func (n *notifier[E]) notify(ctx context.Context, e E) {
 		n.log(ctx, e, "")
 		return
 	}
-	next := notice[E]{context.WithoutCancel(detached{ctx}), e}
+	for _, left := range n.enqueue(notice[E]{context.WithoutCancel(detached{ctx}), e}) {
+		n.log(left.ctx, left.event, "the queue to the sink is full, or the sink hangs")
+	}
+}
+
+// enqueue returns what cannot be handed over: next where the queue is full, and
+// all that waits where the sink has been called and has not returned in time.
+func (n *notifier[E]) enqueue(next notice[E]) []notice[E] {
 	n.mu.Lock()
-	hangs := !n.since.IsZero() && time.Since(n.since) > notifyTimeout
-	if why := n.refuses(hangs); why != "" {
-		unsent := append(n.take(hangs), next)
-		n.mu.Unlock()
-		for _, u := range unsent {
-			n.log(u.ctx, u.event, why)
-		}
-		return
+	defer n.mu.Unlock()
+	switch {
+	case !n.since.IsZero() && time.Since(n.since) > notifyTimeout:
+		left := append(n.queue, next)
+		n.queue = nil
+		return left
+	case len(n.queue) >= notifyQueue:
+		return []notice[E]{next}
 	}
 	n.queue = append(n.queue, next)
 	if !n.active {
 		n.active = true
 		go n.drain()
 	}
-	n.mu.Unlock()
-}
-
-// refuses says why an event is not queued. n.mu is held.
-func (n *notifier[E]) refuses(hangs bool) string {
-	switch {
-	case n.closed:
-		return "the transport is closed"
-	case hangs:
-		return "the sink has not returned in time"
-	case len(n.queue) >= notifyQueue:
-		return "the queue to the sink is full"
-	}
-	return ""
-}
-
-// take empties the queue, if all is asked for. n.mu is held.
-func (n *notifier[E]) take(all bool) []notice[E] {
-	if !all {
-		return nil
-	}
-	queue := n.queue
-	n.queue = nil
-	return queue
-}
-
-// close logs what is left. A sink that is being called goes on.
-func (n *notifier[E]) close() {
-	n.mu.Lock()
-	n.closed = true
-	left := n.take(true)
-	n.mu.Unlock()
-	for _, l := range left {
-		n.log(l.ctx, l.event, "the transport is closed")
-	}
+	return nil
 }
 
 func (n *notifier[E]) drain() {

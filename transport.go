@@ -218,14 +218,11 @@ func closeIdle(base http.RoundTripper) {
 }
 
 // Close releases held tasks with ErrClosed, and fails every later RoundTrip
-// with it. Calls that are in flight go on. What still waits for a sink is
-// logged. It returns nil, also when called
+// with it. Calls that are in flight go on, and sinks are still told. It returns nil, also when called
 // again.
 func (t *Transport) Close() error {
 	if t.end != nil {
 		t.end()
-		t.escalations.close()
-		t.unresolved.close()
 		t.alarms.ringAll() // after the end, so that a task that joins late sees it
 		t.CloseIdleConnections()
 	}
