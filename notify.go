@@ -116,9 +116,9 @@ func (n *notifier[E]) enqueue(next notice[E]) []notice[E] {
 	defer n.mu.Unlock()
 	switch {
 	case !n.since.IsZero() && time.Since(n.since) > notifyTimeout:
-		left := append(n.queue, next)
+		left := n.queue
 		n.queue = nil
-		return left
+		return append(left, next)
 	case len(n.queue) >= notifyQueue:
 		return []notice[E]{next}
 	}
