@@ -110,7 +110,7 @@ vuln: ## known vulnerabilities that the code of a module can reach
 	@rm -rf "$(BIN)/vulndb"
 	@"$(BIN)/indexdb" -vulns "$$(go list -C tools/vuln -m -f '{{.Dir}}' golang.org/x/vulndb)/data/osv" -out "$(BIN)/vulndb"
 	@echo "== scanning"
-	@"$(BIN)/vuln" "$(BIN)/vulndb" $(MODULES)
+	@"$(BIN)/vuln" "$(BIN)/vulndb" $(VET_MODULES)
 
 example-check: ## run the example with -json and check its figures
 	@if [[ ! -f example/go.mod ]]; then echo "example/ is missing: there is nothing to check" >&2; exit 1; fi

@@ -273,7 +273,7 @@ func TestBadBodies(t *testing.T) {
 	p := testPeer("b", peer.URL)
 	p.Denial.HoldOff = -1
 	p.Signals.ReadProblemDetail = true
-	p.Retry.AttemptTimeout = 200 * time.Millisecond
+	p.Retry.AttemptTimeout = 3 * time.Second // a machine may be busy
 	tr := newTestTransport(t, fedhttp.Config{Peers: []fedhttp.Peer{p}, Anchors: risingAnchors(), Logger: quietLogger})
 	no := http.Header{"X-Federation-Policy-Evaluated": {"false"}}
 	yes := http.Header{"X-Federation-Policy-Evaluated": {"true"}, "Content-Type": {"application/problem+json"}}

@@ -30,10 +30,43 @@ type policyDirectory struct {
 	depth uint8
 }
 
-// policySeed keeps the hashes from the peers, who choose their names.
+// policySeed keeps the hashes from the peers, who choose what their
+// capabilities are called.
 var policySeed = maphash.MakeSeed()
 
 func hashName(name string) uint64 { return maphash.String(policySeed, name) }
+
+// hashPeer hashes the name of a peer. Our own side gives the peers their IDs, so
+// this need not stand up to names that somebody has chosen with care, and can be
+// done beside the call that hashes the capability.
+func hashPeer(name string) uint64 {
+	h := mix(peerSeed ^ uint64(len(name)))
+	if len(name) < 8 {
+		for i := range len(name) {
+			h = mix(h ^ uint64(name[i]))
+		}
+		return mix(h)
+	}
+	for i := 0; i+8 <= len(name); i += 8 {
+		h = mix(h ^ word(name[i:]))
+	}
+	return mix(h ^ word(name[len(name)-8:])) // the rest, with some of it again
+}
+
+var peerSeed = maphash.String(policySeed, "peer")
+
+// mix folds the product with an odd constant of no pattern (the golden ratio's).
+func mix(h uint64) uint64 {
+	hi, lo := bits.Mul64(h, 0x9e3779b97f4a7c15)
+	return hi ^ lo
+}
+
+// word returns the first eight bytes of s as a number; they are read at once.
+func word(s string) uint64 {
+	_ = s[7]
+	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
+		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
+}
 
 // place returns the hash of a key and its directory, from the hashes of its
 // names. The directory is chosen by the last bits of the peer's: the first bits
@@ -46,7 +79,7 @@ func (t *policyTable) place(peer, capability uint64) (uint64, *atomic.Pointer[po
 
 // find returns what is known of the key, nil where that is nothing.
 func (t *policyTable) find(peer, capability string) *policyState {
-	hash, root := t.place(hashName(peer), hashName(capability))
+	hash, root := t.place(hashPeer(peer), hashName(capability))
 	dir := root.Load()
 	if dir == nil {
 		return nil
@@ -71,7 +104,7 @@ func (t *policyTable) update(peer, capability string, change func(policyState) (
 	if !changed {
 		return false
 	}
-	hash, root := t.place(hashName(peer), hashName(capability))
+	hash, root := t.place(hashPeer(peer), hashName(capability))
 	dir := root.Load()
 	if dir == nil {
 		dir = newPolicyDirectory(0)
@@ -122,7 +155,7 @@ func (t *policyTable) split(root *atomic.Pointer[policyDirectory], dir *policyDi
 func (t *policyTable) items(leaf *policyLeaf) []policyItem {
 	items := leaf.items(nil)
 	for i := range items {
-		items[i].hash, _ = t.place(hashName(items[i].peer), hashName(items[i].capability))
+		items[i].hash, _ = t.place(hashPeer(items[i].peer), hashName(items[i].capability))
 	}
 	return items
 }

@@ -1,6 +1,7 @@
 package fedhttp
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"sync"
@@ -187,4 +188,42 @@ func TestReadersAndWriters(t *testing.T) {
 	close(done)
 	others.Wait()
 	checkBook(t, b)
+}
+
+// TestHashPeer: names that differ anywhere, by length or by one byte, have
+// different hashes, also in the bits that choose the directory.
+func TestHashPeer(t *testing.T) {
+	t.Parallel()
+	hashes := map[uint64]string{}
+	directories := map[uint8]int{}
+	add := func(name string) {
+		h := hashPeer(name)
+		if other, ok := hashes[h]; ok && other != name {
+			t.Fatalf("%q and %q have one hash", name, other)
+		}
+		hashes[h] = name
+		directories[uint8(h)]++
+	}
+	for length := range 40 {
+		name := bytes.Repeat([]byte("a"), length)
+		add(string(name))
+		for i := range name {
+			for _, c := range []byte("b\x00\xff") {
+				name[i] = c
+				add(string(name))
+			}
+			name[i] = 'a'
+		}
+	}
+	for i := range 100_000 {
+		add(fmt.Sprintf("registry-%06d.example", i))
+	}
+	for d, n := range directories {
+		if fair := len(hashes) / 256; n < fair/2 || n > 2*fair {
+			t.Errorf("directory %d has %d of %d peers", d, n, len(hashes))
+		}
+	}
+	if len(directories) != 256 {
+		t.Errorf("%d directories have peers", len(directories))
+	}
 }
