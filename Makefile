@@ -27,7 +27,7 @@ BIN      := $(CURDIR)/bin
 GOLANGCI := $(BIN)/golangci-lint
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint fmt-check vet tidy-check golangci fuzz stress bench cover tools-check example-check vuln clean
+.PHONY: help test lint fmt-check vet tidy-check golangci gates fuzz stress bench cover tools-check example-check vuln clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -72,6 +72,9 @@ $(GOLANGCI): tools/lint/go.mod tools/lint/go.sum
 	done; \
 	wait "$$build"
 	@touch "$@"
+
+gates: ## the exact allocation counts, which the race detector would change
+	@go test -count=1 -run 'Allocs' .
 
 fuzz: ## run each fuzz target of each package for FUZZTIME (10s)
 	@FUZZTIME="$(FUZZTIME)" .ci/fuzz $(MODULES)
