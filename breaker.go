@@ -89,6 +89,8 @@ func newBreaker(peer string, policy BreakerPolicy) *breaker {
 
 func (b *breaker) closed() bool { return gobreaker.State(b.state.Load()) == gobreaker.StateClosed }
 
+func (b *breaker) open() bool { return gobreaker.State(b.state.Load()) == gobreaker.StateOpen }
+
 // String returns "closed", "half-open", "open", or "off".
 func (b *breaker) String() string {
 	if b.cb == nil {

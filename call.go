@@ -194,5 +194,7 @@ func (c *call) escalate() {
 		return
 	}
 	d.Escalated = true
-	c.t.escalations.notify(c, Escalation{Kind: kind, Decision: *d, At: time.Now()})
+	e := Escalation{Kind: kind, Decision: *d, At: time.Now()}
+	c.t.lastEscalations.add(e)
+	c.t.escalations.notify(c, e)
 }

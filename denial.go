@@ -160,6 +160,23 @@ func (w *denialWindow) spent(now time.Time, p DenialPolicy) bool {
 	return len(w.times) == p.Budget && now.Sub(w.times[w.next]) < p.Window
 }
 
+// left is how many more denials the budget allows now; -1 where there is none.
+func (w *denialWindow) left(now time.Time, p DenialPolicy) int {
+	if p.Budget == 0 {
+		return -1
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.resize(p.Budget)
+	left := p.Budget
+	for _, at := range w.times {
+		if now.Sub(at) < p.Window {
+			left--
+		}
+	}
+	return left
+}
+
 // resize keeps the latest denials when SetPeers changes the budget.
 func (w *denialWindow) resize(budget int) {
 	if len(w.times) <= budget && w.next == 0 {

@@ -42,23 +42,25 @@ func (f *preflight) hold(unresolved refusal) refusal {
 		until = until.Add(time.Millisecond - past)
 	}
 	refused := unresolved
-	switch held := int(p.held.Add(1)); {
+	switch {
 	case p.Hold.Max < 0:
 	case !start.Before(until):
 		refused.reason = late
-	case held > p.Hold.Max:
-		refused.reason = ReasonHoldFull
 	default:
+		since, ok := p.held.join(f.task.Capability, start, p.Hold.Max)
+		if !ok {
+			refused.reason = ReasonHoldFull
+			break
+		}
 		alarm := f.t.alarms.join(until)
 		span := f.t.tracing.startHold(f.ctx)
 		refused = f.wait(alarm, late)
 		span.End()
 		f.t.alarms.leave(alarm)
-		p.held.Add(-1)
+		p.held.leave(f.task.Capability, since)
 		f.heldFor += time.Since(start)
 		return refused
 	}
-	p.held.Add(-1)
 	f.tellCoordinator(unresolved.reason)
 	return refused
 }

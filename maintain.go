@@ -33,7 +33,7 @@ func (t *Transport) MaintainAnchors(ctx context.Context) error {
 	for {
 		now := time.Now()
 		for _, p := range t.peers.Load().peers {
-			if !now.Before(p.anchors.due()) {
+			if due, _ := p.anchors.planned(); !now.Before(due) {
 				p.anchors.kick(p.Retry.MinRefreshInterval)
 			}
 		}
@@ -47,11 +47,12 @@ func (t *Transport) MaintainAnchors(ctx context.Context) error {
 	}
 }
 
-// due is when the next fetch ahead of time should begin.
-func (k *anchorKeeper) due() time.Time {
+// planned is when the next fetch ahead of time should begin, zero before the
+// first, and why the last one failed, if it did.
+func (k *anchorKeeper) planned() (due time.Time, failed error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.dueAt
+	return k.dueAt, k.last.err
 }
 
 // plan says when the fetch after one that ended now should begin. k.mu is held.

@@ -132,6 +132,7 @@ func (c *call) recordDenial() {
 // record hands a denial to the ledger. One that fails to record it must not be
 // the reason that the task is sent again: then it is kept here.
 func (c *call) record(d Denial) {
+	c.t.lastDenials.add(d)
 	err := errLedgerPanicked
 	defer func() {
 		if err == nil {

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"go.opentelemetry.io/otel/trace"
 )
@@ -64,6 +63,9 @@ type Transport struct {
 	escalations notifier[Escalation]
 	unresolved  notifier[Unresolved]
 
+	lastEscalations recent[Escalation]
+	lastDenials     recent[Denial]
+
 	alarms alarms // of held tasks
 
 	lifetime context.Context // ends with Close
@@ -83,7 +85,7 @@ type peerState struct {
 	budget   retryBudget
 	told     toldSet
 	pacer    pacer
-	held     atomic.Int64
+	held     heldTasks
 	inFlight atomic.Int64
 	degraded atomic.Bool // by SetDegraded
 }
@@ -234,45 +236,6 @@ func (t *Transport) log() *slog.Logger {
 		return t.logger
 	}
 	return slog.Default()
-}
-
-// PeerStatus is the state of one peer.
-type PeerStatus struct {
-	ID string
-	// Held tasks wait for their policy; calls in flight have been sent and have
-	// not returned from RoundTrip.
-	Held, InFlight int
-	// Denials counts the rejections since the peer was configured.
-	Denials int
-	// Breaker is "closed", "half-open", "open" or "off".
-	Breaker string
-	// Degraded tells whether the peer's signals are believed.
-	Degraded bool
-	// AnchorVersion is that of the anchor at hand, "" where there is none, and
-	// AnchorAge the time since it was fetched or confirmed.
-	AnchorVersion string
-	AnchorAge     time.Duration
-}
-
-// Status returns the state of every peer, in the order of the configuration.
-func (t *Transport) Status() []PeerStatus {
-	table := t.peers.Load()
-	if table == nil {
-		return nil
-	}
-	all := make([]PeerStatus, 0, len(table.peers))
-	for _, p := range table.peers {
-		b := p.breaker.Load()
-		s := PeerStatus{
-			ID: p.ID, Held: int(p.held.Load()), InFlight: int(p.inFlight.Load()), Denials: int(p.denials.total.Load()),
-			Breaker: b.String(), Degraded: p.degraded.Load() || !b.closed(),
-		}
-		if a := p.anchors.current.Load(); a != nil {
-			s.AnchorVersion, s.AnchorAge = a.Version, time.Since(a.fetchedAt)
-		}
-		all = append(all, s)
-	}
-	return all
 }
 
 var errZero = fmt.Errorf("fedhttp: a Transport is made by NewTransport")
