@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fedhttp/fedhttp"
 	"github.com/fedhttp/fedhttp/fedtest"
 )
 
@@ -61,12 +62,43 @@ func TestFigures(t *testing.T) {
 	if got, want := r.signalsOff, (signalsOff{tasks: 6, sends: 6, ambiguous: 6, escalations: 6, policy: 3, routing: 3}); got != want {
 		t.Errorf("with the signals off: %+v, want %+v", got, want)
 	}
+	checkOthers(t, r.others)
 	var found []string
 	for _, root := range traces.examples() {
 		found = append(found, root.kind())
 	}
 	if !slices.Equal(found, kinds) {
 		t.Errorf("traces of %q, want one of each of %q", found, kinds)
+	}
+}
+
+func checkOthers(t *testing.T, got others) {
+	t.Helper()
+	// Three sends, three, three, and the one that opens the breaker.
+	want := others{
+		outcomes: []fedhttp.Outcome{
+			fedhttp.OutcomeUnknownPeer, fedhttp.OutcomeTaskRequired, fedhttp.OutcomePolicyMismatch, fedhttp.OutcomeCanceled,
+			fedhttp.OutcomeRoutingFailed, fedhttp.OutcomeRoutingFailed, fedhttp.OutcomeRoutingFailed, fedhttp.OutcomeRoutingFailed,
+			fedhttp.OutcomePeerUnavailable,
+		},
+		sends: 2 + 3*3 + 1, escalations: 1 + 4,
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("the other outcomes are\n%+v, want\n%+v", got, want)
+	}
+}
+
+// TestKinds checks that no outcome was forgotten.
+func TestKinds(t *testing.T) {
+	t.Parallel()
+	for o := fedhttp.OutcomeDelivered; ; o++ {
+		name, err := o.MarshalText()
+		if err != nil {
+			break // there is no such outcome: that was all of them
+		}
+		if !slices.Contains(kinds, string(name)) {
+			t.Errorf("no trace is promised for %s", name)
+		}
 	}
 }
 

@@ -20,6 +20,7 @@ type result struct {
 	// What the table shows beyond the figures.
 	naiveBoundary, fedBoundary boundaryExtras
 	signalsOff                 signalsOff
+	others                     others
 	negotiations               []time.Duration // as long as they took, shortest first
 }
 
@@ -49,6 +50,10 @@ func replay(ctx context.Context, traces *traces, p *progress) (result, error) {
 		}},
 		{"signals turned off, fedhttp", func() (err error) {
 			r.signalsOff, err = runSignalsOff(ctx, fedhttpClient(traces))
+			return err
+		}},
+		{"the other outcomes, fedhttp", func() (err error) {
+			r.others, err = runOthers(ctx, fedhttpClient(traces))
 			return err
 		}},
 	}

@@ -103,6 +103,10 @@ func printReport(w io.Writer, r result, traces *traces, took time.Duration) erro
 	out.printf("                    %d escalated to C. By their correlation ids B knows: %d policy, %d routing.\n",
 		s.escalations, s.policy, s.routing)
 
+	out.printf("\nTHE OTHER OUTCOMES  %d more calls with fedhttp, in none of the figures above: %d requests to B, %d to a\n",
+		len(r.others.outcomes), r.others.sends, r.others.strays)
+	out.printf("                    server that is no peer, %d escalated to C.\n", r.others.escalations)
+
 	out.printf("\nTRACES  one for each kind of decision\n")
 	traces.print(out)
 	out.printf("\n%.1f s\n", took.Seconds())

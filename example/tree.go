@@ -11,6 +11,8 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/fedhttp/fedhttp"
 )
 
 // traces keeps all spans in memory: some are printed, and with -otlp all are sent.
@@ -79,10 +81,12 @@ func (s *span) size() int {
 func (s *span) text(key attribute.Key) string { return s.attributes[key].AsString() }
 func (s *span) number(key attribute.Key) int  { return int(s.attributes[key].AsInt64()) }
 
-// The kinds of decision that occur, in the order in which they are printed.
+// The kinds of decision, in the order in which they are printed: every outcome,
+// and delivered three times.
 var kinds = []string{
-	"delivered", "delivered after hold", "routing, recovered after refresh", "rejected", "scope_denied",
-	"policy_unresolved", "ambiguous",
+	"delivered", "delivered after hold", "delivered after refresh", "rejected", "routing_failed", "ambiguous",
+	"policy_unresolved", "scope_denied", "peer_unavailable", "unknown_peer", "task_required",
+	"policy_mismatch", "canceled",
 }
 
 // kind names the kind of decision of a call; empty for one that is no example
@@ -90,13 +94,13 @@ var kinds = []string{
 func (s *span) kind() string {
 	outcome := s.text("federation.outcome")
 	switch {
-	case s.text("federation.capability.id") == "":
+	case s.text("federation.capability.id") == "" && outcome != fedhttp.OutcomeTaskRequired.String():
 		return ""
 	case outcome == "delivered" && s.number("federation.attempts") > 1:
 		if s.number("federation.refreshes") == 0 {
 			return "" // another call's refresh repaired it; the trace of that one shows more
 		}
-		return "routing, recovered after refresh"
+		return "delivered after refresh"
 	case outcome == "delivered" && s.number("federation.held_ms") > 0:
 		return "delivered after hold"
 	}
