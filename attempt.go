@@ -9,7 +9,6 @@ import (
 	"net/http/httptrace"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 )
 
@@ -56,8 +55,8 @@ func (c *call) admit() bool {
 // send makes one attempt, which was admitted, and leaves it, judged, in c.last.
 func (c *call) send() {
 	p := c.peer
-	a := &c.first
-	if c.sends > 0 {
+	a, before := &c.first, c.last
+	if before != nil {
 		a = &attempt{}
 	}
 	c.last = a
@@ -67,14 +66,14 @@ func (c *call) send() {
 
 	ctx, cancel := context.WithCancel(c)
 	a.cancel = cancel
-	spanCtx := c.t.tracing.startAttempt(ctx, c, a)
+	spanCtx := c.t.tracing.startAttempt(ctx, c, a, before)
 	a.fence.cancel = cancel
 	a.trace.GetConn, a.trace.GotConn = a.fence.getConn, a.fence.gotConn
 	// The copy lives in the attempt, not on its own; WithContext is inlined.
 	a.request = *c.in.WithContext(httptrace.WithClientTrace(spanCtx, &a.trace))
 	a.request.Header = c.headers(spanCtx, a)
 	a.request.Body = c.body.take(&a.clock)
-	a.clock.start(p.Retry.AttemptTimeout, cancel)
+	p.clocks.start(&a.clock, cancel)
 
 	a.resp, a.err = c.roundTrip(a) //nolint:bodyclose // handed over to the caller, or discarded
 	a.clock.stop()
@@ -94,40 +93,6 @@ func (attemptTimeoutError) Timeout() bool { return true }
 
 // Is makes it a deadline, as net/http's own timeouts are.
 func (attemptTimeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
-
-// attemptClock is AttemptTimeout at work.
-type attemptClock struct {
-	mu    sync.Mutex
-	limit time.Duration
-	timer *time.Timer // nil: it does not run
-}
-
-func (k *attemptClock) start(limit time.Duration, expire func()) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.limit, k.timer = limit, time.AfterFunc(limit, expire)
-}
-
-// touch begins anew, if the clock still runs.
-func (k *attemptClock) touch() {
-	if k == nil {
-		return
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.timer != nil {
-		k.timer.Reset(k.limit)
-	}
-}
-
-func (k *attemptClock) stop() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.timer != nil {
-		k.timer.Stop()
-		k.timer = nil
-	}
-}
 
 // roundTrip calls the base and holds it to the RoundTripper contract.
 func (c *call) roundTrip(a *attempt) (*http.Response, error) {

@@ -15,6 +15,9 @@ type call struct {
 	in   *http.Request
 	body bodySource
 	span span
+	room *spanRoom // of the spans' attributes; nil: nothing is recorded
+
+	ownRefresh *refreshSpan // the last that this call waited for
 
 	values    [3][1]string // of the headers that this transport sets
 	admitted  slot         // for the send to come
@@ -99,7 +102,7 @@ func (c *call) obtainAnchor() refusal {
 	waited, err := c.peer.anchors.ensure(c, c.peer.RequireAnchor, c.peer.Retry.MinRefreshInterval)
 	if waited {
 		c.decision.Refreshes++
-		c.t.tracing.refreshed(c, start, c.peer.anchors.lastResult())
+		c.t.tracing.endRefresh(c, start, c.peer.anchors.lastResult())
 	}
 	switch {
 	case c.Err() != nil:

@@ -10,6 +10,7 @@ import (
 type ownedHeader struct {
 	h     http.Header
 	owned bool
+	room  [1]string // of the traceparent that is added
 }
 
 // headerRoom is how many fields an attempt can add to the caller's.

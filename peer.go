@@ -103,6 +103,7 @@ type peer struct {
 	origins []origin
 	signals signalTable
 	routes  *routeTable
+	clocks  attemptClocks
 	*peerState
 }
 
@@ -224,6 +225,7 @@ func compilePeer(cfg Peer, fault func(field, format string, args ...any)) *peer 
 	p.signals = cfg.Signals.compile(fault)
 	p.routes = compileRoutes(cfg.Routes, fault)
 	p.Retry = cfg.Retry.withDefaults(fault)
+	p.clocks.limit = p.Retry.AttemptTimeout
 	p.Breaker = cfg.Breaker.withDefaults(fault)
 	p.Hold = cfg.Hold.withDefaults(fault)
 	p.Denial = cfg.Denial.withDefaults(fault)

@@ -27,7 +27,7 @@ func (c *call) readPolicyReason(a *attempt) {
 	if err != nil || mediaType != "application/problem+json" {
 		return
 	}
-	a.clock.start(c.peer.Retry.AttemptTimeout, a.cancel)
+	c.peer.clocks.start(&a.clock, a.cancel)
 	ahead, err := io.ReadAll(io.LimitReader(a.resp.Body, maxBodyRead))
 	a.clock.stop()
 	rest := a.resp.Body

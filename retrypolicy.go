@@ -225,7 +225,7 @@ func (c *call) refresh(a *attempt) (refreshResult, refusal) {
 	c.decision.Refreshes++
 	start := time.Now()
 	result, err := k.refresh(c, a.mark, a.anchor.Version, p.Retry.MinRefreshInterval)
-	c.t.tracing.refreshed(c, start, result)
+	c.t.tracing.endRefresh(c, start, result)
 	switch {
 	case c.Err() != nil:
 		return refreshFailed, c.ended()

@@ -2,10 +2,14 @@ package fedhttp
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"reflect"
+	"slices"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -16,36 +20,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 )
-
-// Propagation is what of the trace context crosses the boundary to a peer. It
-// is a closed set; the zero value is TraceContextOnly.
-type Propagation uint8
-
-// The propagations.
-const (
-	// TraceContextOnly sends traceparent and tracestate (W3C Trace Context), and
-	// removes baggage: what it carries was meant for our own services.
-	TraceContextOnly Propagation = iota
-	// PropagateAll sends what OpenTelemetry's global propagator adds.
-	PropagateAll
-	// PropagateNone removes traceparent, tracestate and baggage.
-	PropagateNone
-)
-
-var propagationNames = []string{"trace_context", "all", "none"}
-
-// String returns the propagation's token, such as "trace_context".
-func (p Propagation) String() string { return enumString(propagationNames, "propagation", p) }
-
-// MarshalText returns the propagation's token, or an error for a value outside the set.
-func (p Propagation) MarshalText() ([]byte, error) {
-	return enumMarshal(propagationNames, "propagation", p)
-}
-
-// UnmarshalText parses a propagation's token.
-func (p *Propagation) UnmarshalText(text []byte) error {
-	return enumUnmarshal(propagationNames, "propagation", p, text)
-}
 
 const instrumentation = "github.com/fedhttp/fedhttp"
 
@@ -73,6 +47,7 @@ const (
 	attrEvidence      = attribute.Key("federation.evidence")
 	attrDelivery      = attribute.Key("federation.delivery")
 	attrResult        = attribute.Key("federation.anchor.result")
+	attrLink          = attribute.Key("federation.link")
 )
 
 // tracing makes the spans of a Transport. Without a tracer it does nothing.
@@ -81,10 +56,12 @@ type tracing struct {
 	// placeholder is the type of the global provider that stands in until the
 	// program sets one; while it does, spans would cost and come to nothing.
 	placeholder reflect.Type
+	fields      *fieldSet // of propagators
+	names       spanNames
 }
 
 func newTracing(provider trace.TracerProvider) *tracing {
-	t := &tracing{}
+	t := &tracing{fields: newFieldSet(slices.Concat(traceFields, otel.GetTextMapPropagator().Fields()))}
 	if provider == nil {
 		provider = otel.GetTracerProvider()
 		if typ := reflect.TypeOf(provider); typ.Kind() == reflect.Pointer && typ.Elem().PkgPath() == "go.opentelemetry.io/otel/internal/global" {
@@ -92,7 +69,7 @@ func newTracing(provider trace.TracerProvider) *tracing {
 		}
 	}
 	if _, none := provider.(noop.TracerProvider); !none {
-		t.tracer = provider.Tracer(instrumentation)
+		t.tracer = provider.Tracer(instrumentation, trace.WithSchemaURL(semconv.SchemaURL))
 	}
 	return t
 }
@@ -111,6 +88,14 @@ func (s span) End() {
 	}
 }
 
+// context is what a link to the span needs.
+func (s span) context() trace.SpanContext {
+	if s.Span == nil {
+		return trace.SpanContext{}
+	}
+	return s.SpanContext()
+}
+
 // recording reports whether attributes are worth computing.
 func (s span) recording() bool { return s.Span != nil && s.IsRecording() }
 
@@ -119,17 +104,59 @@ var (
 	startClient   = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindClient)}
 )
 
+// spanNames keeps the names of calls' spans by capability.
+type spanNames struct {
+	byCapability sync.Map // string to string
+	size         atomic.Int32
+}
+
+const maxSpanNames = 1000 // more capabilities than that have their names made anew
+
+func (n *spanNames) of(capability string) string {
+	if capability == "" {
+		return "federation request"
+	}
+	if name, ok := n.byCapability.Load(capability); ok {
+		return name.(string)
+	}
+	name := "federation " + sanitize(capability)
+	if n.size.Load() < maxSpanNames {
+		n.size.Add(1)
+		n.byCapability.Store(capability, name)
+	}
+	return name
+}
+
 // startCall begins the span of a call, the parent of all others.
 func (t *tracing) startCall(ctx context.Context, capability string) (context.Context, span) {
 	if !t.on() {
 		return ctx, span{}
 	}
-	name := "federation request"
-	if capability != "" {
-		name = "federation " + sanitize(capability)
-	}
-	ctx, s := t.tracer.Start(ctx, name, startInternal...)
+	ctx, s := t.tracer.Start(ctx, t.names.of(capability), startInternal...)
 	return ctx, span{s}
+}
+
+// spanRoom has room for the attributes of a recorded call, so that they cost no
+// allocation of their own. Each array is written once.
+type spanRoom struct {
+	call    [19]attribute.KeyValue
+	attempt [14]attribute.KeyValue
+}
+
+// recordedCall is a call whose spans are recorded.
+type recordedCall struct {
+	call
+	room spanRoom
+}
+
+// attributes gathers the attributes of one span, which are set in one step.
+type attributes []attribute.KeyValue
+
+// text adds an attribute that has something to say.
+func (a *attributes) text(key attribute.Key, value string) {
+	if value != "" {
+		*a = append(*a, key.String(value))
+	}
 }
 
 // endCall puts the decision on the call's span and ends it.
@@ -139,23 +166,18 @@ func (t *tracing) endCall(c *call) {
 		return
 	}
 	d := &c.decision
-	attrs := make([]attribute.KeyValue, 0, 20)
-	text := func(key attribute.Key, value string) {
-		if value != "" {
-			attrs = append(attrs, key.String(value))
-		}
-	}
-	text(attrPeer, d.Peer)
-	text(attrCapability, sanitize(d.Capability))
-	text(attrTask, sanitize(d.TaskID))
-	text(attrScope, sanitize(c.task.Scope))
-	text(attrOutcome, d.Outcome.String())
-	text(attrReason, d.Reason.String())
-	text(attrPolicyDigest, sanitize(d.PolicyDigest))
-	text(attrPolicyBasis, d.Basis.String())
-	text(attrCorrelationID, d.CorrelationID)
-	text(attrPolicyReason, d.PolicyReason)
-	text(attrAnchorVersion, sanitize(d.AnchorVersion))
+	attrs := attributes(c.room.call[:0])
+	attrs.text(attrPeer, d.Peer)
+	attrs.text(attrCapability, sanitize(d.Capability))
+	attrs.text(attrTask, sanitize(d.TaskID))
+	attrs.text(attrScope, sanitize(c.task.Scope))
+	attrs.text(attrOutcome, d.Outcome.String())
+	attrs.text(attrReason, d.Reason.String())
+	attrs.text(attrPolicyDigest, sanitize(d.PolicyDigest))
+	attrs.text(attrPolicyBasis, d.Basis.String())
+	attrs.text(attrCorrelationID, d.CorrelationID)
+	attrs.text(attrPolicyReason, d.PolicyReason)
+	attrs.text(attrAnchorVersion, sanitize(d.AnchorVersion))
 	if d.PolicyDigest != "" {
 		// OpenTelemetry has no unsigned integers.
 		attrs = append(attrs, attrEpoch.Int64(int64(d.Epoch))) //nolint:gosec // see above
@@ -174,14 +196,42 @@ func (t *tracing) endCall(c *call) {
 	c.span.End()
 }
 
-// startAttempt begins the CLIENT span of an attempt.
-func (t *tracing) startAttempt(ctx context.Context, c *call, a *attempt) context.Context {
+// startAttempt begins the CLIENT span of an attempt. That of a resend is linked
+// to the attempt before it and to the refresh that allowed it.
+func (t *tracing) startAttempt(ctx context.Context, c *call, a *attempt, before *attempt) context.Context {
 	if !t.on() {
 		return ctx
 	}
-	ctx, s := t.tracer.Start(ctx, method(c.in), startClient...)
+	options := startClient
+	if before != nil {
+		links := []trace.Link{linkTo(before.span.context(), "resend_of", attrVerdict.String(before.verdict.String()))}
+		if r := c.refreshed(); r != nil && r.version == a.anchor.Version {
+			links = append(links, linkTo(r.span, "refreshed_by", attrAnchorVersion.String(sanitize(r.version))))
+		}
+		options = []trace.SpanStartOption{startClient[0], trace.WithLinks(links...)}
+	}
+	ctx, s := t.tracer.Start(ctx, method(c.in), options...)
 	a.span = span{s}
 	return ctx
+}
+
+func linkTo(to trace.SpanContext, kind string, more attribute.KeyValue) trace.Link {
+	return trace.Link{SpanContext: to, Attributes: []attribute.KeyValue{attrLink.String(kind), more}}
+}
+
+// refreshSpan is the span of the fetch that brought an anchor.
+type refreshSpan struct {
+	version string
+	span    trace.SpanContext
+}
+
+// refreshed is the refresh after which the call is sent again: its own, or
+// another call's that brought the anchor meanwhile.
+func (c *call) refreshed() *refreshSpan {
+	if c.ownRefresh != nil {
+		return c.ownRefresh
+	}
+	return c.peer.lastRefresh.Load()
 }
 
 // classified puts on the attempt's span what it came to. The span goes on until
@@ -190,43 +240,85 @@ func (t *tracing) classified(c *call, a *attempt) {
 	if !a.span.recording() {
 		return
 	}
-	evidence := make([]string, len(a.reading.evidence))
-	for i, e := range a.reading.evidence {
-		evidence[i] = e.String()
+	var attrs attributes
+	if a == &c.first && c.room != nil {
+		attrs = c.room.attempt[:0]
 	}
-	attrs := make([]attribute.KeyValue, 0, 16)
-	attrs = append(attrs,
-		semconv.HTTPRequestMethodKey.String(method(c.in)),
-		semconv.URLFull(redactedURL(c.in.URL)),
-		attrLayer.String(layerOf(a.reading.evidence).String()),
-		attrVerdict.String(a.verdict.String()),
-		attrEvidence.StringSlice(evidence),
-		attrDelivery.String(a.delivery.String()))
+	attrs = append(attrs, methodAttribute(c.in))
+	if original := c.in.Method; original != "" && method(c.in) != original {
+		attrs = append(attrs, semconv.HTTPRequestMethodOriginal(sanitize(original)))
+	}
+	attrs = append(attrs, semconv.URLFull(redactedURL(c.in.URL)))
 	if o, err := originOf(c.in.URL); err == nil {
 		attrs = append(attrs, semconv.ServerAddress(o.host))
 		if port, err := strconv.Atoi(o.port); err == nil {
 			attrs = append(attrs, semconv.ServerPort(port))
 		}
 	}
+	attrs = append(attrs, attrVerdict.String(a.verdict.String()), attrDelivery.String(a.delivery.String()))
+	failed := a.verdict != VerdictNone
+	if failed || len(a.reading.evidence) > 0 {
+		attrs = append(attrs, attrLayer.String(layerOf(a.reading.evidence).String()),
+			attribute.KeyValue{Key: attrEvidence, Value: evidenceValue(a.reading.evidence)})
+	}
 	if c.sends > 1 {
 		attrs = append(attrs, semconv.HTTPRequestResendCount(c.sends-1))
 	}
-	failed := a.verdict != VerdictNone
 	if a.resp != nil {
 		attrs = append(attrs, semconv.HTTPResponseStatusCode(a.resp.StatusCode))
-		if version := protocolVersion(a.resp); version != "" {
-			attrs = append(attrs, semconv.NetworkProtocolVersion(version))
-		}
-		if failed = failed || a.resp.StatusCode >= 400; failed {
-			attrs = append(attrs, semconv.ErrorTypeKey.String(strconv.Itoa(a.resp.StatusCode)))
-		}
-	} else {
-		attrs = append(attrs, semconv.ErrorType(a.err))
+		attrs.text(semconv.NetworkProtocolVersionKey, protocolVersion(a.resp))
 	}
-	if failed {
+	if kind := c.errorType(a); kind != "" {
+		attrs = append(attrs, semconv.ErrorTypeKey.String(kind))
 		a.span.SetStatus(codes.Error, a.reason.String())
 	}
 	a.span.SetAttributes(attrs...)
+}
+
+// errorType is the semantic conventions' error.type of an attempt; "" for one
+// that did not fail.
+func (c *call) errorType(a *attempt) string {
+	switch {
+	case a.resp != nil && a.verdict == VerdictNone && a.resp.StatusCode < 400:
+		return ""
+	case a.resp != nil:
+		return strconv.Itoa(a.resp.StatusCode)
+	case a.expired:
+		return "attempt_timeout" // a.err is only how the attempt was ended
+	case errors.Is(c.Err(), context.DeadlineExceeded):
+		return "deadline_exceeded"
+	case c.Err() != nil:
+		return "canceled"
+	}
+	err := a.err
+	if outer, ok := err.(*url.Error); ok { //nolint:errorlint // only the outermost says nothing
+		err = outer.Err
+	}
+	return semconv.ErrorType(err).Value.AsString()
+}
+
+// evidenceValues has the values of single pieces of evidence, which is what
+// nearly every attempt has, if any.
+var evidenceValues = func() (values [][]attribute.Value) {
+	for source := range sourceNames {
+		var row []attribute.Value
+		for layer := range layerNames {
+			row = append(row, attribute.StringSliceValue([]string{Evidence{Source(source), Layer(layer)}.String()}))
+		}
+		values = append(values, row)
+	}
+	return values
+}()
+
+func evidenceValue(evidence []Evidence) attribute.Value {
+	if len(evidence) == 1 && int(evidence[0].Source) < len(evidenceValues) && int(evidence[0].Layer) < len(layerNames) {
+		return evidenceValues[evidence[0].Source][evidence[0].Layer]
+	}
+	texts := make([]string, len(evidence))
+	for i, e := range evidence {
+		texts[i] = e.String()
+	}
+	return attribute.StringSliceValue(texts)
 }
 
 // startHold begins the span of a hold.
@@ -238,48 +330,65 @@ func (t *tracing) startHold(ctx context.Context) span {
 	return span{s}
 }
 
-// refreshed makes the span of a fetch that the call waited for since start.
-func (t *tracing) refreshed(c *call, start time.Time, result refreshResult) {
+// endRefresh makes the span of a fetch that the call waited for since start.
+func (t *tracing) endRefresh(c *call, start time.Time, result refreshResult) {
 	if !t.on() {
 		return
 	}
-	_, s := t.tracer.Start(c.Context, "federation.anchor.refresh", trace.WithTimestamp(start))
+	_, s := t.tracer.Start(c.Context, "federation.anchor.refresh", startInternal[0], trace.WithTimestamp(start))
+	version := c.peer.anchors.anchor().Version
 	if s.IsRecording() {
-		s.SetAttributes(attrPeer.String(c.peer.ID), attrResult.String(result.String()),
-			attrAnchorVersion.String(sanitize(c.peer.anchors.anchor().Version)))
+		s.SetAttributes(attrPeer.String(c.peer.ID), attrResult.String(result.String()), attrAnchorVersion.String(sanitize(version)))
 		if result == refreshFailed {
 			s.SetStatus(codes.Error, ReasonRefreshFailed.String())
 		}
 	}
 	s.End()
+	if result != refreshFailed {
+		c.ownRefresh = &refreshSpan{version, s.SpanContext()}
+		c.peer.lastRefresh.Store(c.ownRefresh)
+	}
 }
 
-// propagate puts the trace context into the attempt's header.
+// propagate puts the trace context into the attempt's header, and takes out what
+// is not to cross.
 func (t *tracing) propagate(ctx context.Context, p Propagation, h *ownedHeader) {
 	switch p {
 	case PropagateAll:
-		otel.GetTextMapPropagator().Inject(ctx, headerCarrier{h})
+		otel.GetTextMapPropagator().Inject(ctx, (*headerCarrier)(h))
 	case PropagateNone:
-		h.del("Traceparent")
-		h.del("Tracestate")
-		h.del("Baggage")
+		h.strip(t.fields, false)
 	default:
-		h.del("Baggage")
-		if trace.SpanContextFromContext(ctx).IsValid() {
-			propagation.TraceContext{}.Inject(ctx, headerCarrier{h})
+		// The two belong together: a caller's own go where ours come.
+		traced := trace.SpanContextFromContext(ctx).IsValid()
+		h.strip(t.fields, !traced)
+		if traced {
+			propagation.TraceContext{}.Inject(ctx, (*headerCarrier)(h))
 		}
 	}
 }
 
 // headerCarrier writes what a propagator adds; nothing is read through it.
-type headerCarrier struct{ h *ownedHeader }
+type headerCarrier ownedHeader
 
-func (c headerCarrier) Get(string) string { return "" }
-func (c headerCarrier) Keys() []string    { return nil }
-func (c headerCarrier) Set(key, value string) {
-	c.h.own()[http.CanonicalHeaderKey(key)] = []string{value}
+// Get returns nothing.
+func (c *headerCarrier) Get(string) string { return "" }
+
+// Keys returns nothing.
+func (c *headerCarrier) Keys() []string { return nil }
+
+// Set replaces the field.
+func (c *headerCarrier) Set(key, value string) {
+	h := (*ownedHeader)(c)
+	if key == "traceparent" {
+		h.room[0] = value
+		h.own()["Traceparent"] = h.room[:]
+		return
+	}
+	h.own()[http.CanonicalHeaderKey(key)] = []string{value}
 }
 
+// method names the span of the request, as the HTTP semantic conventions do.
 func method(req *http.Request) string {
 	switch req.Method {
 	case "":
@@ -287,7 +396,14 @@ func method(req *http.Request) string {
 	case "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY":
 		return req.Method
 	}
-	return "HTTP" // what the HTTP semantic conventions name a span of any other method
+	return "HTTP"
+}
+
+func methodAttribute(req *http.Request) attribute.KeyValue {
+	if name := method(req); name != "HTTP" {
+		return semconv.HTTPRequestMethodKey.String(name)
+	}
+	return semconv.HTTPRequestMethodOther
 }
 
 // redactedURL is u without userinfo, query and fragment, which may hold secrets.
@@ -295,8 +411,7 @@ func redactedURL(u *url.URL) string {
 	if u == nil {
 		return ""
 	}
-	bare := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
-	return bare.String()
+	return u.Scheme + "://" + u.Host + u.EscapedPath()
 }
 
 func protocolVersion(resp *http.Response) string {

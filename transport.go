@@ -88,6 +88,8 @@ type peerState struct {
 	held     heldTasks
 	inFlight atomic.Int64
 	degraded atomic.Bool // by SetDegraded
+
+	lastRefresh atomic.Pointer[refreshSpan]
 }
 
 // NewTransport makes a Transport. It validates all of cfg; the error names
@@ -272,7 +274,14 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 //
 //go:noinline
 func newCall(pre *preflight, req *http.Request, callSpan span) *call {
-	return &call{Context: pre.ctx, preflight: *pre, in: req, span: callSpan}
+	c := &call{}
+	if callSpan.recording() {
+		recorded := &recordedCall{}
+		c = &recorded.call
+		c.room = &recorded.room
+	}
+	c.Context, c.preflight, c.in, c.span = pre.ctx, *pre, req, callSpan
+	return c
 }
 
 // run decides whether the request may go to its peer at all. unknown is why

@@ -1,0 +1,123 @@
+package fedhttp
+
+import (
+	"sync"
+	"time"
+)
+
+// attemptClocks is AttemptTimeout at work for all attempts at a peer. They have
+// the same time, so the order in which they begin is the order in which they
+// end, and one timer serves all: it is set for the one that ends first, and left
+// alone when that is done in time.
+type attemptClocks struct {
+	limit time.Duration
+
+	mu          sync.Mutex
+	first, last *attemptClock
+	timer       *time.Timer
+	set         bool // the timer will ring
+}
+
+// attemptClock is one attempt's place among them. The zero value does not run.
+type attemptClock struct {
+	clocks     *attemptClocks
+	running    bool
+	at         time.Time
+	prev, next *attemptClock
+	expire     func()
+}
+
+// start begins the attempt's time, or begins it anew.
+func (s *attemptClocks) start(k *attemptClock, expire func()) {
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k.clocks, k.expire = s, expire
+	if k.running {
+		s.remove(k)
+	}
+	s.add(k, now)
+}
+
+// touch begins anew, if the clock still runs.
+func (k *attemptClock) touch() {
+	if k == nil || k.clocks == nil {
+		return
+	}
+	now := time.Now()
+	k.clocks.mu.Lock()
+	defer k.clocks.mu.Unlock()
+	if k.running {
+		k.clocks.remove(k)
+		k.clocks.add(k, now)
+	}
+}
+
+func (k *attemptClock) stop() {
+	if k.clocks == nil {
+		return
+	}
+	k.clocks.mu.Lock()
+	defer k.clocks.mu.Unlock()
+	if k.running {
+		k.clocks.remove(k)
+	}
+}
+
+// add puts k at the end. s.mu is held.
+func (s *attemptClocks) add(k *attemptClock, now time.Time) {
+	k.running, k.at, k.prev, k.next = true, now.Add(s.limit), s.last, nil
+	if s.last == nil {
+		s.first = k
+	} else {
+		s.last.next = k
+	}
+	s.last = k
+	s.wind(now)
+}
+
+// remove takes k out. s.mu is held.
+func (s *attemptClocks) remove(k *attemptClock) {
+	if k.prev == nil {
+		s.first = k.next
+	} else {
+		k.prev.next = k.next
+	}
+	if k.next == nil {
+		s.last = k.prev
+	} else {
+		k.next.prev = k.prev
+	}
+	k.running, k.prev, k.next = false, nil, nil
+}
+
+// wind sets the timer, unless it is set already: it then rings too early at
+// worst, and looks again. s.mu is held.
+func (s *attemptClocks) wind(now time.Time) {
+	if s.set || s.first == nil {
+		return
+	}
+	s.set = true
+	if wait := s.first.at.Sub(now); s.timer == nil {
+		s.timer = time.AfterFunc(wait, s.ring)
+	} else {
+		s.timer.Reset(wait)
+	}
+}
+
+// ring ends the attempts whose time is up.
+func (s *attemptClocks) ring() {
+	now := time.Now()
+	var over []func()
+	s.mu.Lock()
+	for s.first != nil && !now.Before(s.first.at) {
+		over = append(over, s.first.expire)
+		s.remove(s.first)
+	}
+	s.set = false
+	s.wind(now)
+	s.mu.Unlock()
+	for _, expire := range over {
+		expire()
+	}
+}
