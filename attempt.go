@@ -131,6 +131,7 @@ func (c *call) headers(ctx context.Context, a *attempt) http.Header {
 		h.own()
 	}
 	names := &c.peer.signals
+	h.strip(c.peer.strip, c.t.tracing.keeps(ctx, c.peer.Propagation))
 	h.set(names.policyDigest, c.auth.Digest, &c.values[0])
 	h.set(names.negotiationEpoch, epoch, &c.values[1])
 	h.set(names.anchorVersion, a.anchor.Version, &c.values[2])
@@ -148,7 +149,11 @@ func (c *call) judge(a *attempt) {
 		a.expired = c.Err() == nil && a.request.Context().Err() != nil && !a.fence.isStopped()
 	} else {
 		a.delivery = DeliveryAnswered
-		a.reading = p.signals.read(a.resp.Header, a.resp.StatusCode, a.anchor.IssuedAt, time.Now())
+		var now time.Time
+		if len(a.resp.Header[p.signals.anchorIssuedAt]) > 0 {
+			now = time.Now()
+		}
+		a.reading = p.signals.read(a.resp.Header, a.resp.StatusCode, a.anchor.IssuedAt, now)
 		a.degraded = a.degraded || a.reading.degraded
 		f.status, f.failureStatus = a.resp.StatusCode, p.signals.isFailure(a.resp.StatusCode)
 	}

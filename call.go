@@ -12,11 +12,9 @@ import (
 type call struct {
 	context.Context // the caller's, with the call's span
 	preflight
-	in   *http.Request
-	body bodySource
-	span span
-	room *spanRoom // of the spans' attributes; nil: nothing is recorded
-
+	in         *http.Request
+	body       bodySource
+	span       span
 	ownRefresh *refreshSpan // the last that this call waited for
 
 	values    [3][1]string // of the headers that this transport sets

@@ -27,24 +27,69 @@ func (o *ownedHeader) own() http.Header {
 	return o.h
 }
 
-// set gives the field one value, kept in room, or removes it where the value is
-// empty. name is canonical.
+// set gives the field, which was stripped, a value that is kept in room. An
+// empty one leaves it out. name is canonical.
 func (o *ownedHeader) set(name, value string, room *[1]string) {
-	o.del(name)
 	if value != "" {
 		room[0] = value
 		o.own()[name] = room[:]
 	}
 }
 
-// del removes the field, however the caller has spelled it: a name that was put
-// into the map by hand goes out as it stands, and the peer reads any spelling.
-func (o *ownedHeader) del(name string) {
+// strip removes the fields of the set, however the caller has spelled them: a
+// name that was put into the map by hand goes out as it stands, and the peer
+// reads any spelling. traceparent and tracestate can be kept.
+func (o *ownedHeader) strip(s *fieldSet, keepTraceContext bool) {
 	for spelled := range o.h {
-		if len(spelled) == len(name) && strings.EqualFold(spelled, name) {
+		if s.letters&letter(spelled) == 0 {
+			continue
+		}
+		name := http.CanonicalHeaderKey(spelled)
+		if s.has(name) && !(keepTraceContext && (name == "Traceparent" || name == "Tracestate")) {
 			delete(o.own(), spelled)
 		}
 	}
+}
+
+// fieldSet is a set of field names and of beginnings of names.
+type fieldSet struct {
+	letters   uint32 // with which they begin, so that most names are not looked up
+	names     map[string]bool
+	beginning []string
+}
+
+func letter(name string) uint32 {
+	if name == "" {
+		return 0
+	}
+	return 1 << (name[0] & 0x1f) // the same for both cases
+}
+
+// newFieldSet makes a set. A name that ends in a hyphen stands for all that begin so.
+func newFieldSet(names ...string) *fieldSet {
+	s := &fieldSet{names: make(map[string]bool)}
+	for _, name := range names {
+		s.letters |= letter(name)
+		if strings.HasSuffix(name, "-") {
+			s.beginning = append(s.beginning, name)
+		} else {
+			s.names[http.CanonicalHeaderKey(name)] = true
+		}
+	}
+	return s
+}
+
+// has takes the name in its canonical form.
+func (s *fieldSet) has(name string) bool {
+	if s.names[name] {
+		return true
+	}
+	for _, beginning := range s.beginning {
+		if strings.HasPrefix(name, beginning) {
+			return true
+		}
+	}
+	return false
 }
 
 // isHeaderValue reports whether s can be sent as a field value (RFC 9110, section

@@ -102,6 +102,7 @@ type peer struct {
 	base    http.RoundTripper
 	origins []origin
 	signals signalTable
+	strip   *fieldSet // of the caller's header: what this transport sets, or keeps on this side
 	routes  *routeTable
 	clocks  attemptClocks
 	*peerState

@@ -1,10 +1,5 @@
 package fedhttp
 
-import (
-	"net/http"
-	"strings"
-)
-
 // Propagation is what of the trace context crosses the boundary to a peer. It
 // is a closed set; the zero value is TraceContextOnly.
 type Propagation uint8
@@ -41,7 +36,7 @@ func (p *Propagation) UnmarshalText(text []byte) error {
 
 // traceFields are the fields that the known propagators write: W3C Trace Context
 // and Baggage, B3, Jaeger, OpenTracing, AWS X-Ray, Google Cloud, Datadog, Elastic,
-// New Relic and Sentry. A name that ends in a hyphen stands for all that begin so.
+// New Relic and Sentry.
 var traceFields = []string{
 	"Traceparent", "Tracestate", "Baggage",
 	"B3", "X-B3-",
@@ -49,58 +44,4 @@ var traceFields = []string{
 	"Ot-Tracer-", "Ot-Baggage-", "X-Ot-Span-Context",
 	"X-Amzn-Trace-Id", "X-Cloud-Trace-Context", "Grpc-Trace-Bin",
 	"X-Datadog-", "Elastic-Apm-Traceparent", "Newrelic", "Sentry-Trace",
-}
-
-// fieldSet is a set of field names and of beginnings of names.
-type fieldSet struct {
-	letters   uint32 // with which they begin, so that most names are not looked up
-	names     map[string]bool
-	beginning []string
-}
-
-func letter(name string) uint32 {
-	if name == "" {
-		return 0
-	}
-	return 1 << (name[0] & 0x1f) // the same for both cases
-}
-
-func newFieldSet(names []string) *fieldSet {
-	s := &fieldSet{names: make(map[string]bool)}
-	for _, name := range names {
-		s.letters |= letter(name)
-		if strings.HasSuffix(name, "-") {
-			s.beginning = append(s.beginning, name)
-		} else {
-			s.names[http.CanonicalHeaderKey(name)] = true
-		}
-	}
-	return s
-}
-
-// has takes the name in its canonical form.
-func (s *fieldSet) has(name string) bool {
-	if s.names[name] {
-		return true
-	}
-	for _, beginning := range s.beginning {
-		if strings.HasPrefix(name, beginning) {
-			return true
-		}
-	}
-	return false
-}
-
-// strip removes the fields of the set, in any spelling: a name that was put into
-// the map by hand goes out as it stands. traceparent and tracestate can be kept.
-func (o *ownedHeader) strip(s *fieldSet, keepTraceContext bool) {
-	for spelled := range o.h {
-		if s.letters&letter(spelled) == 0 {
-			continue
-		}
-		name := http.CanonicalHeaderKey(spelled)
-		if s.has(name) && (!keepTraceContext || name != "Traceparent" && name != "Tracestate") {
-			delete(o.own(), spelled)
-		}
-	}
 }

@@ -56,12 +56,12 @@ type tracing struct {
 	// placeholder is the type of the global provider that stands in until the
 	// program sets one; while it does, spans would cost and come to nothing.
 	placeholder reflect.Type
-	fields      *fieldSet // of propagators
+	fields      []string // of propagators
 	names       spanNames
 }
 
 func newTracing(provider trace.TracerProvider) *tracing {
-	t := &tracing{fields: newFieldSet(slices.Concat(traceFields, otel.GetTextMapPropagator().Fields()))}
+	t := &tracing{fields: slices.Concat(traceFields, otel.GetTextMapPropagator().Fields())}
 	if provider == nil {
 		provider = otel.GetTracerProvider()
 		if typ := reflect.TypeOf(provider); typ.Kind() == reflect.Pointer && typ.Elem().PkgPath() == "go.opentelemetry.io/otel/internal/global" {
@@ -136,21 +136,24 @@ func (t *tracing) startCall(ctx context.Context, capability string) (context.Con
 	return ctx, span{s}
 }
 
-// spanRoom has room for the attributes of a recorded call, so that they cost no
-// allocation of their own. Each array is written once.
-type spanRoom struct {
-	call    [19]attribute.KeyValue
-	attempt [14]attribute.KeyValue
-}
-
-// recordedCall is a call whose spans are recorded.
-type recordedCall struct {
-	call
-	room spanRoom
-}
-
 // attributes gathers the attributes of one span, which are set in one step.
 type attributes []attribute.KeyValue
+
+// attributePool has the room in which they are gathered. A span takes copies.
+var attributePool = sync.Pool{New: func() any {
+	room := make(attributes, 0, 20)
+	return &room
+}}
+
+// set sets the attributes and gives their room back.
+func (s span) set(attrs *attributes) {
+	s.SetAttributes(*attrs...)
+	clear(*attrs)
+	*attrs = (*attrs)[:0]
+	attributePool.Put(attrs)
+}
+
+func (a *attributes) add(attrs ...attribute.KeyValue) { *a = append(*a, attrs...) }
 
 // text adds an attribute that has something to say.
 func (a *attributes) text(key attribute.Key, value string) {
@@ -166,7 +169,7 @@ func (t *tracing) endCall(c *call) {
 		return
 	}
 	d := &c.decision
-	attrs := attributes(c.room.call[:0])
+	attrs := attributePool.Get().(*attributes)
 	attrs.text(attrPeer, d.Peer)
 	attrs.text(attrCapability, sanitize(d.Capability))
 	attrs.text(attrTask, sanitize(d.TaskID))
@@ -180,19 +183,19 @@ func (t *tracing) endCall(c *call) {
 	attrs.text(attrAnchorVersion, sanitize(d.AnchorVersion))
 	if d.PolicyDigest != "" {
 		// OpenTelemetry has no unsigned integers.
-		attrs = append(attrs, attrEpoch.Int64(int64(d.Epoch))) //nolint:gosec // see above
+		attrs.add(attrEpoch.Int64(int64(d.Epoch))) //nolint:gosec // see above
 	}
 	if d.HeldFor > 0 {
-		attrs = append(attrs, attrHeldMS.Int64(d.HeldFor.Milliseconds()))
+		attrs.add(attrHeldMS.Int64(d.HeldFor.Milliseconds()))
 	}
 	degraded := c.last != nil && c.last.degraded
-	attrs = append(attrs, attrAttempts.Int(d.Attempts), attrRefreshes.Int(d.Refreshes),
+	attrs.add(attrAttempts.Int(d.Attempts), attrRefreshes.Int(d.Refreshes),
 		attrDegraded.Bool(degraded), attrEscalated.Bool(d.Escalated))
 	if d.Outcome != OutcomeDelivered {
-		attrs = append(attrs, semconv.ErrorTypeKey.String(d.Outcome.String()))
+		attrs.add(semconv.ErrorTypeKey.String(d.Outcome.String()))
 		c.span.SetStatus(codes.Error, d.Reason.String())
 	}
-	c.span.SetAttributes(attrs...)
+	c.span.set(attrs)
 	c.span.End()
 }
 
@@ -240,39 +243,36 @@ func (t *tracing) classified(c *call, a *attempt) {
 	if !a.span.recording() {
 		return
 	}
-	var attrs attributes
-	if a == &c.first && c.room != nil {
-		attrs = c.room.attempt[:0]
-	}
-	attrs = append(attrs, methodAttribute(c.in))
+	attrs := attributePool.Get().(*attributes)
+	attrs.add(methodAttribute(c.in))
 	if original := c.in.Method; original != "" && method(c.in) != original {
-		attrs = append(attrs, semconv.HTTPRequestMethodOriginal(sanitize(original)))
+		attrs.add(semconv.HTTPRequestMethodOriginal(sanitize(original)))
 	}
-	attrs = append(attrs, semconv.URLFull(redactedURL(c.in.URL)))
+	attrs.add(semconv.URLFull(redactedURL(c.in.URL)))
 	if o, err := originOf(c.in.URL); err == nil {
-		attrs = append(attrs, semconv.ServerAddress(o.host))
+		attrs.add(semconv.ServerAddress(o.host))
 		if port, err := strconv.Atoi(o.port); err == nil {
-			attrs = append(attrs, semconv.ServerPort(port))
+			attrs.add(semconv.ServerPort(port))
 		}
 	}
-	attrs = append(attrs, attrVerdict.String(a.verdict.String()), attrDelivery.String(a.delivery.String()))
+	attrs.add(attrVerdict.String(a.verdict.String()), attrDelivery.String(a.delivery.String()))
 	failed := a.verdict != VerdictNone
 	if failed || len(a.reading.evidence) > 0 {
-		attrs = append(attrs, attrLayer.String(layerOf(a.reading.evidence).String()),
+		attrs.add(attrLayer.String(layerOf(a.reading.evidence).String()),
 			attribute.KeyValue{Key: attrEvidence, Value: evidenceValue(a.reading.evidence)})
 	}
 	if c.sends > 1 {
-		attrs = append(attrs, semconv.HTTPRequestResendCount(c.sends-1))
+		attrs.add(semconv.HTTPRequestResendCount(c.sends - 1))
 	}
 	if a.resp != nil {
-		attrs = append(attrs, semconv.HTTPResponseStatusCode(a.resp.StatusCode))
+		attrs.add(semconv.HTTPResponseStatusCode(a.resp.StatusCode))
 		attrs.text(semconv.NetworkProtocolVersionKey, protocolVersion(a.resp))
 	}
 	if kind := c.errorType(a); kind != "" {
-		attrs = append(attrs, semconv.ErrorTypeKey.String(kind))
+		attrs.add(semconv.ErrorTypeKey.String(kind))
 		a.span.SetStatus(codes.Error, a.reason.String())
 	}
-	a.span.SetAttributes(attrs...)
+	a.span.set(attrs)
 }
 
 // errorType is the semantic conventions' error.type of an attempt; "" for one
@@ -350,21 +350,27 @@ func (t *tracing) endRefresh(c *call, start time.Time, result refreshResult) {
 	}
 }
 
-// propagate puts the trace context into the attempt's header, and takes out what
-// is not to cross.
+// stripped returns the fields of propagators that do not cross.
+func (t *tracing) stripped(p Propagation) []string {
+	if p == PropagateAll {
+		return nil
+	}
+	return t.fields
+}
+
+// keeps reports whether the request's own trace context crosses. Its two fields
+// belong together, so both go where ours come.
+func (t *tracing) keeps(ctx context.Context, p Propagation) bool {
+	return p == TraceContextOnly && !trace.SpanContextFromContext(ctx).IsValid()
+}
+
+// propagate puts the trace context into the attempt's header.
 func (t *tracing) propagate(ctx context.Context, p Propagation, h *ownedHeader) {
 	switch p {
 	case PropagateAll:
 		otel.GetTextMapPropagator().Inject(ctx, (*headerCarrier)(h))
-	case PropagateNone:
-		h.strip(t.fields, false)
-	default:
-		// The two belong together: a caller's own go where ours come.
-		traced := trace.SpanContextFromContext(ctx).IsValid()
-		h.strip(t.fields, !traced)
-		if traced {
-			propagation.TraceContext{}.Inject(ctx, (*headerCarrier)(h))
-		}
+	case TraceContextOnly:
+		propagation.TraceContext{}.Inject(ctx, (*headerCarrier)(h))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -164,6 +165,8 @@ func (t *Transport) setPeers(peers []Peer, found faults) error {
 	bases := make(map[*http.Transport]http.RoundTripper)
 	for _, p := range table.peers {
 		p.base = t.baseOf(p.Base, bases)
+		p.strip = newFieldSet(slices.Concat(t.tracing.stripped(p.Propagation),
+			[]string{p.signals.policyDigest, p.signals.negotiationEpoch, p.signals.anchorVersion})...)
 	}
 	gone := t.bases
 	t.states, t.bases = kept, bases
@@ -274,14 +277,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 //
 //go:noinline
 func newCall(pre *preflight, req *http.Request, callSpan span) *call {
-	c := &call{}
-	if callSpan.recording() {
-		recorded := &recordedCall{}
-		c = &recorded.call
-		c.room = &recorded.room
-	}
-	c.Context, c.preflight, c.in, c.span = pre.ctx, *pre, req, callSpan
-	return c
+	return &call{Context: pre.ctx, preflight: *pre, in: req, span: callSpan}
 }
 
 // run decides whether the request may go to its peer at all. unknown is why
