@@ -63,6 +63,7 @@ type anchorKeeper struct {
 	peer     string
 	source   AnchorSource
 	lifetime context.Context // the Transport's: a fetch belongs to no single call
+	ended    func(refreshResult)
 	current  atomic.Pointer[keptAnchor]
 
 	started     atomic.Uint64 // fetches begun so far; the number of the latest
@@ -212,13 +213,16 @@ func (k *anchorKeeper) fly(flight chan struct{}, wait, interval time.Duration) {
 		fetched, out.err = k.fetch()
 	}
 	k.mu.Lock()
-	defer k.mu.Unlock()
 	now := time.Now()
 	if out.err == nil {
 		out.result, out.err = k.take(fetched, now)
 	}
 	k.last, k.flight = out, nil
 	k.plan(now, interval)
+	k.mu.Unlock()
+	if k.ended != nil && open {
+		k.ended(out.result)
+	}
 }
 
 // sleep reports whether the Transport was still open at the end of d.

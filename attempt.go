@@ -23,6 +23,7 @@ type attempt struct {
 	clock   attemptClock
 	slot    slot
 	span    span
+	begun   time.Time
 
 	auth   Authorization // what it went out under,
 	anchor Anchor        // and which anchor
@@ -73,7 +74,7 @@ func (c *call) send() {
 	a.request = *c.in.WithContext(httptrace.WithClientTrace(spanCtx, &a.trace))
 	a.request.Header = c.headers(spanCtx, a)
 	a.request.Body = c.body.take(&a.clock)
-	p.clocks.start(&a.clock, cancel)
+	a.begun = p.clocks.start(&a.clock, cancel)
 
 	a.resp, a.err = c.roundTrip(a) //nolint:bodyclose // handed over to the caller, or discarded
 	a.clock.stop()
@@ -170,6 +171,7 @@ func (c *call) judge(a *attempt) {
 		c.readPolicyReason(a)
 	}
 	c.t.tracing.classified(c, a)
+	c.t.metrics.attempt(a.request.Context(), c, a)
 }
 
 // ownDoing says how our own side ended the attempt, ReasonNone where it did not.

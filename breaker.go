@@ -89,12 +89,17 @@ func newBreaker(peer string, policy BreakerPolicy) *breaker {
 
 func (b *breaker) closed() bool { return gobreaker.State(b.state.Load()) == gobreaker.StateClosed }
 
+// The names of a breaker's states.
+const breakerOff = "off"
+
+var breakerStates = []string{gobreaker.StateClosed.String(), gobreaker.StateHalfOpen.String(), gobreaker.StateOpen.String()}
+
 func (b *breaker) open() bool { return gobreaker.State(b.state.Load()) == gobreaker.StateOpen }
 
 // String returns "closed", "half-open", "open", or "off".
 func (b *breaker) String() string {
 	if b.cb == nil {
-		return "off"
+		return breakerOff
 	}
 	return gobreaker.State(b.state.Load()).String()
 }

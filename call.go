@@ -168,6 +168,7 @@ func (c *call) end(r refusal) (*http.Response, error) {
 		d.CorrelationID, d.PolicyReason = c.deniedID, c.deniedReason
 	}
 	c.escalate()
+	c.t.metrics.decision(c)
 	c.t.tracing.endCall(c)
 	if resp != nil {
 		return c.last.handOver(), nil
@@ -197,5 +198,6 @@ func (c *call) escalate() {
 	d.Escalated = true
 	e := Escalation{Kind: kind, Decision: *d, At: time.Now()}
 	c.t.lastEscalations.add(e)
+	c.t.metrics.escalation(c, e)
 	c.t.escalations.notify(c, e)
 }

@@ -27,9 +27,9 @@ type attemptClock struct {
 	expire     func()
 }
 
-// start begins the attempt's time, or begins it anew.
-func (s *attemptClocks) start(k *attemptClock, expire func()) {
-	now := time.Now()
+// start begins the attempt's time, or begins it anew, and returns when that is.
+func (s *attemptClocks) start(k *attemptClock, expire func()) (now time.Time) {
+	now = time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k.clocks, k.expire = s, expire
@@ -37,6 +37,7 @@ func (s *attemptClocks) start(k *attemptClock, expire func()) {
 		s.remove(k)
 	}
 	s.add(k, now)
+	return now
 }
 
 // touch begins anew, if the clock still runs.

@@ -58,7 +58,9 @@ func (f *preflight) hold(unresolved refusal) refusal {
 		span.End()
 		f.t.alarms.leave(alarm)
 		p.held.leave(f.task.Capability, since)
-		f.heldFor += time.Since(start)
+		took := time.Since(start)
+		f.heldFor += took
+		f.t.metrics.hold(f.ctx, p, took, refused.reason)
 		return refused
 	}
 	f.tellCoordinator(unresolved.reason)

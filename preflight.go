@@ -133,6 +133,7 @@ func (c *call) recordDenial() {
 // the reason that the task is sent again: then it is kept here.
 func (c *call) record(d Denial) {
 	c.t.lastDenials.add(d)
+	c.t.metrics.denial(c, d.Peer)
 	err := errLedgerPanicked
 	defer func() {
 		if err == nil {

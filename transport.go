@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 )
 
@@ -39,6 +40,8 @@ type Config struct {
 	Unlisted UnlistedPolicy
 	// TracerProvider makes the spans. Nil: OpenTelemetry's global one.
 	TracerProvider trace.TracerProvider
+	// MeterProvider makes the instruments. Nil: OpenTelemetry's global one.
+	MeterProvider metric.MeterProvider
 	// Logger takes what no sink does. Nil: slog.Default() at the time.
 	Logger *slog.Logger
 }
@@ -59,6 +62,7 @@ type Transport struct {
 	unlisted    UnlistedPolicy
 	logger      *slog.Logger
 	tracing     *tracing
+	metrics     *metrics
 	loop        *retryLoop
 
 	escalations notifier[Escalation]
@@ -91,6 +95,7 @@ type peerState struct {
 	degraded atomic.Bool // by SetDegraded
 
 	lastRefresh atomic.Pointer[refreshSpan]
+	labels      labels
 }
 
 // NewTransport makes a Transport. It validates all of cfg; the error names
@@ -115,6 +120,12 @@ func NewTransport(cfg Config) (*Transport, error) {
 	if cfg.Coordinator != nil {
 		t.unresolved.sink = cfg.Coordinator.PolicyUnresolved
 	}
+	t.metrics = newMetrics(cfg.MeterProvider, func() []*peer {
+		if table := t.peers.Load(); table != nil {
+			return table.peers
+		}
+		return nil
+	})
 	t.lifetime, t.end = context.WithCancel(context.Background())
 	var found faults
 	if int(cfg.Unlisted) >= len(unlistedNames) {
@@ -122,6 +133,7 @@ func NewTransport(cfg Config) (*Transport, error) {
 	}
 	if err := t.setPeers(cfg.Peers, found); err != nil {
 		t.end()
+		t.metrics.close()
 		return nil, err
 	}
 	return t, nil
@@ -152,6 +164,7 @@ func (t *Transport) setPeers(peers []Peer, found faults) error {
 		s := t.states[cfg.ID]
 		if s == nil {
 			s = &peerState{anchors: anchorKeeper{peer: cfg.ID, source: t.anchors, lifetime: t.lifetime}}
+			s.anchors.ended = func(r refreshResult) { t.metrics.refresh(t.lifetime, cfg.ID, r) }
 		}
 		if b := s.breaker.Load(); b == nil || b.policy != cfg.Breaker {
 			s.breaker.Store(newBreaker(cfg.ID, cfg.Breaker))
@@ -232,6 +245,7 @@ func (t *Transport) Close() error {
 		t.end()
 		t.alarms.ringAll() // after the end, so that a task that joins late sees it
 		t.CloseIdleConnections()
+		t.metrics.close()
 	}
 	return nil
 }
