@@ -17,7 +17,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/signal"
 	"time"
@@ -31,45 +30,6 @@ func main() {
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
-}
-
-type options struct {
-	json bool
-	wire bool
-	otlp string // HOST:PORT; empty: the traces stay in memory
-}
-
-// parse reads the command line. What is wrong with it is on stderr already when
-// it returns an error.
-func parse(args []string, stderr io.Writer) (options, error) {
-	var o options
-	flags := flag.NewFlagSet("example", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	flags.BoolVar(&o.json, "json", false, "print the figures as one JSON object and nothing else")
-	flags.BoolVar(&o.wire, "wire", false, "count instead how often one request reaches a server that does not answer it,\nwith net/http and with fedhttp, and print a Markdown table")
-	flags.Func("otlp", "also send the traces over OTLP/HTTP to `HOST:PORT` (not encrypted)", func(s string) error {
-		host, port, err := net.SplitHostPort(s)
-		if err != nil || host == "" || port == "" {
-			return errors.New("want HOST:PORT, such as localhost:4318")
-		}
-		o.otlp = s
-		return nil
-	})
-	if err := flags.Parse(args); err != nil {
-		return o, err
-	}
-	var err error
-	switch {
-	case flags.NArg() > 0:
-		err = fmt.Errorf("unexpected argument: %q", flags.Arg(0))
-	case o.wire && o.otlp != "":
-		err = errors.New("-otlp does not go with -wire, which makes no traces")
-	}
-	if err != nil {
-		fmt.Fprintln(stderr, err)
-		flags.Usage()
-	}
-	return o, err
 }
 
 // run is main without the process around it, and returns the exit code: 0, 1
@@ -90,37 +50,57 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		missed, err := reportWire(ctx, plainLimit, o.json, stdout, stderr)
 		return exitCode(stderr, missed, err)
 	}
+	var report *pendingFile
+	if o.report != "" {
+		if report, err = createFile(o.report); err != nil {
+			return exitCode(stderr, nil, fmt.Errorf("-report: %w", err))
+		}
+		defer report.discard()
+	}
 	start := time.Now()
 	traces := newTraces()
 	defer traces.close()
 	result, err := replay(ctx, traces, &progress{w: stderr})
 	if err != nil {
-		fmt.Fprintln(stderr, "example:", err)
-		return 1
+		return exitCode(stderr, nil, err)
 	}
+	took := time.Since(start)
+	var errs []error
+	links := stdout // for people; with -json, standard output is a program's
 	if o.json {
-		err = printJSON(stdout, result.figures)
+		links = stderr
+		errs = append(errs, printJSON(stdout, result.figures))
 	} else {
-		err = printReport(stdout, result, traces, time.Since(start))
+		errs = append(errs, printReport(stdout, result, traces, took))
 	}
-	code := exitCode(stderr, result.figures.missed(), err)
+	var ui jaeger
 	if o.otlp != "" {
-		sent, err := traces.export(ctx, o.otlp)
-		if err != nil {
-			fmt.Fprintf(stderr, "example: the traces were not all sent to %s: %v\n", o.otlp, err)
-			return 1
+		if sent, err := traces.export(ctx, o.otlp); err != nil {
+			errs = append(errs, fmt.Errorf("the traces were not all sent to %s: %w", o.otlp, err))
+		} else {
+			fmt.Fprintf(stderr, "%d spans sent to %s\n", sent, o.otlp)
+			ui = jaegerOf(o.otlp, o.ui)
+			errs = append(errs, ui.print(links, traces.examples()))
 		}
-		fmt.Fprintf(stderr, "%d spans sent to %s\n", sent, o.otlp)
 	}
-	return code
+	if report != nil {
+		if err := errors.Join(writePage(report, newPage(result, traces.examples(), ui, start, took)), report.commit()); err != nil {
+			errs = append(errs, fmt.Errorf("-report: %w", err))
+		} else {
+			fmt.Fprintf(stderr, "report in %s\n", o.report)
+		}
+	}
+	return exitCode(stderr, result.figures.missed(), errs...)
 }
 
 // exitCode says what went wrong, if anything.
-func exitCode(stderr io.Writer, missed []string, err error) int {
+func exitCode(stderr io.Writer, missed []string, errs ...error) int {
 	code := 0
-	if err != nil {
-		fmt.Fprintln(stderr, "example:", err)
-		code = 1
+	for _, err := range errs {
+		if err != nil {
+			fmt.Fprintln(stderr, "example:", err)
+			code = 1
+		}
 	}
 	for _, m := range missed {
 		fmt.Fprintln(stderr, "example: not as promised:", m)

@@ -67,8 +67,8 @@ func TestFigures(t *testing.T) {
 	for _, root := range traces.examples() {
 		found = append(found, root.kind())
 	}
-	if !slices.Equal(found, kinds) {
-		t.Errorf("traces of %q, want one of each of %q", found, kinds)
+	if !slices.Equal(found, kindNames()) {
+		t.Errorf("traces of %q, want one of each of %q", found, kindNames())
 	}
 }
 
@@ -96,8 +96,8 @@ func TestKinds(t *testing.T) {
 		if err != nil {
 			break // there is no such outcome: that was all of them
 		}
-		if !slices.Contains(kinds, string(name)) {
-			t.Errorf("no trace is promised for %s", name)
+		if meaningOf(string(name)) == "" {
+			t.Errorf("nothing is said of %s", name)
 		}
 	}
 }
@@ -201,7 +201,16 @@ func TestUsage(t *testing.T) {
 		{[]string{"-wire", "stray"}, 2, `unexpected argument: "stray"`},
 		{[]string{"-wire", "-otlp", "localhost:4318"}, 2, "-otlp does not go with -wire"},
 		{[]string{"-otlp", "localhost:4318", "-json", "-wire"}, 2, "-otlp does not go with -wire"},
+		{[]string{"-wire", "-report", "r.html"}, 2, "-report does not go with -wire"},
+		{[]string{"-report"}, 2, "needs an argument"},
+		{[]string{"-report", ""}, 2, "want a file"},
+		{[]string{"-ui", "http://localhost:16686"}, 2, "-ui does not go without -otlp"},
+		{[]string{"-otlp", "localhost:4318", "-ui", "localhost:16686"}, 2, "want a URL"},
+		{[]string{"-otlp", "localhost:4318", "-ui", "javascript://x"}, 2, "want a URL"},
+		{[]string{"-otlp", "localhost:4318", "-ui", "http://localhost/search?service=x"}, 2, "want a URL"},
 		{[]string{"-h"}, 0, "-otlp HOST:PORT"},
+		{[]string{"-h"}, 0, "-ui URL"},
+		{[]string{"-h"}, 0, "-report FILE"},
 		{[]string{"-h"}, 0, "-wire"},
 	} {
 		var stdout, stderr bytes.Buffer

@@ -19,6 +19,11 @@ type others struct {
 	escalations int               // by C's request log
 }
 
+func (s others) String() string {
+	return fmt.Sprintf("%d more calls with fedhttp, in none of the figures above: %d requests to B, %d to a server that is no peer, "+
+		"%d escalated to C.", len(s.outcomes), s.sends, s.strays, s.escalations)
+}
+
 // maxUndelivered is more calls than it takes to open A's breaker.
 const maxUndelivered = 10
 

@@ -14,9 +14,12 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 )
 
+// serviceName is what a trace backend lists the traces under.
+const serviceName = "fedhttp-example"
+
 // serviceResource names A in a trace backend.
 func serviceResource() *resource.Resource {
-	return resource.NewSchemaless(attribute.String("service.name", "fedhttp-example"), attribute.String("service.namespace", orgA))
+	return resource.NewSchemaless(attribute.String("service.name", serviceName), attribute.String("service.namespace", orgA))
 }
 
 const (

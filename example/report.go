@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
 )
@@ -59,14 +60,10 @@ type row struct {
 	countedBy      string
 }
 
-func printReport(w io.Writer, r result, traces *traces, took time.Duration) error {
-	out := &printer{w: w}
-	b, p := r.figures.Boundary, r.figures.Preflight
-
-	out.printf("BOUNDARY  %d tasks to B: B's policy denies %d, in %d scopes; A's anchor is stale for the other %d.\n",
-		b.Fedhttp.Tasks, deniedTasks, deniedScopes, droppedTasks)
-	out.printf("          Either way the answer is 403 FederationDenied with a correlation id.\n\n")
-	out.table([]row{
+// boundaryRows are the lines of the first incident.
+func (r result) boundaryRows() []row {
+	b := r.figures.Boundary
+	return []row{
 		{"tasks", b.Naive.Tasks, b.Fedhttp.Tasks, "A"},
 		{"requests to B", r.naiveBoundary.sends, r.fedBoundary.sends, "B's routing layer"},
 		{"  dropped for the anchor", r.naiveBoundary.dropped, r.fedBoundary.dropped, "B's routing layer"},
@@ -79,11 +76,13 @@ func printReport(w io.Writer, r result, traces *traces, took time.Duration) erro
 		{"escalations", b.Naive.Escalations, b.Fedhttp.Escalations, "C's request log"},
 		{fmt.Sprintf("A in quarantine (from %d denials)", quarantineAt), b.Naive.Quarantined, b.Fedhttp.Quarantined, "B's policy ledger"},
 		{"an ordinary task afterwards", r.naiveBoundary.nextTask, r.fedBoundary.nextTask, "B's policy engine"},
-	})
+	}
+}
 
-	out.printf("\nPREFLIGHT  %d tasks that need output-licensing: redistribution-permitted arrive while B's\n", p.Fedhttp.Tasks)
-	out.printf("           %d policies are being negotiated; %d cannot wait for as long as that takes.\n\n", capabilities, inAHurry)
-	out.table([]row{
+// preflightRows are the lines of the second incident.
+func (r result) preflightRows() []row {
+	p := r.figures.Preflight
+	return []row{
 		{"tasks", p.Naive.Tasks, p.Fedhttp.Tasks, "A"},
 		{"requests to B", p.Naive.Sends, p.Fedhttp.Sends, "B's request log"},
 		{"tasks sent before agreement", p.Naive.SentBeforeAgreement, p.Fedhttp.SentBeforeAgreement, "B's request log"},
@@ -91,21 +90,26 @@ func printReport(w io.Writer, r result, traces *traces, took time.Duration) erro
 		{"run under the right policy", p.Naive.RightPolicy, p.Fedhttp.RightPolicy, "B's policy engine"},
 		{"pending: not run, policy unresolved", p.Naive.Pending, p.Fedhttp.Pending, "B's policy engine, A"},
 		{"coordinator told", p.Naive.CoordinatorSignals, p.Fedhttp.CoordinatorSignals, "C's request log"},
-	})
-	if n := len(r.negotiations); n > 0 {
-		out.printf("\nThe negotiations took %.1f min at the median and %.1f min at most (a minute is %v here).\n",
-			minutes(r.negotiations[n/2]), minutes(r.negotiations[n-1]), scaled(time.Minute))
 	}
+}
 
-	s := r.signalsOff
-	out.printf("\nSIGNALS TURNED OFF  %d more tasks with fedhttp, in none of the figures above: %d requests, %d ambiguous,\n",
-		s.tasks, s.sends, s.ambiguous)
-	out.printf("                    %d escalated to C. By their correlation ids B knows: %d policy, %d routing.\n",
-		s.escalations, s.policy, s.routing)
+func printReport(w io.Writer, r result, traces *traces, took time.Duration) error {
+	out := &printer{w: w}
+	b, p := r.figures.Boundary, r.figures.Preflight
 
-	out.printf("\nTHE OTHER OUTCOMES  %d more calls with fedhttp, in none of the figures above: %d requests to B, %d to a\n",
-		len(r.others.outcomes), r.others.sends, r.others.strays)
-	out.printf("                    server that is no peer, %d escalated to C.\n", r.others.escalations)
+	out.printf("BOUNDARY  %d tasks to B: B's policy denies %d, in %d scopes; A's anchor is stale for the other %d.\n",
+		b.Fedhttp.Tasks, deniedTasks, deniedScopes, droppedTasks)
+	out.printf("          Either way the answer is 403 FederationDenied with a correlation id.\n\n")
+	out.table(r.boundaryRows())
+
+	out.printf("\nPREFLIGHT  %d tasks that need output-licensing: redistribution-permitted arrive while B's\n", p.Fedhttp.Tasks)
+	out.printf("           %d policies are being negotiated; %d cannot wait for as long as that takes.\n\n", capabilities, inAHurry)
+	out.table(r.preflightRows())
+	if len(r.negotiations) > 0 {
+		out.printf("\n%s\n", negotiationsNote(r.negotiations))
+	}
+	out.printf("\nSIGNALS TURNED OFF  %s\n", wrapped(r.signalsOff.String(), 20))
+	out.printf("\nTHE OTHER OUTCOMES  %s\n", wrapped(r.others.String(), 20))
 
 	out.printf("\nTRACES  one for each kind of decision\n")
 	traces.print(out)
@@ -113,7 +117,34 @@ func printReport(w io.Writer, r result, traces *traces, took time.Duration) erro
 	return out.err
 }
 
+// negotiationsNote says how long the negotiations took, the shortest first.
+func negotiationsNote(lasted []time.Duration) string {
+	n := len(lasted)
+	return fmt.Sprintf("The negotiations took %.1f min at the median and %.1f min at most (a minute is %v here).",
+		minutes(lasted[n/2]), minutes(lasted[n-1]), scaled(time.Minute))
+}
+
 func minutes(scaledDown time.Duration) float64 { return (scaledDown * timeScale).Minutes() }
+
+// wrapped breaks text into lines of 100 columns, all but the first indented.
+func wrapped(text string, indent int) string {
+	var b strings.Builder
+	column := indent
+	for i, word := range strings.Fields(text) {
+		switch {
+		case i == 0:
+		case column+1+len(word) > 100:
+			b.WriteString("\n" + strings.Repeat(" ", indent))
+			column = indent
+		default:
+			b.WriteByte(' ')
+			column++
+		}
+		b.WriteString(word)
+		column += len(word)
+	}
+	return b.String()
+}
 
 // printer keeps the first error.
 type printer struct {

@@ -18,6 +18,11 @@ type signalsOff struct {
 	policy, routing int
 }
 
+func (s signalsOff) String() string {
+	return fmt.Sprintf("%d more tasks with fedhttp, in none of the figures above: %d requests, %d ambiguous, %d escalated to C. "+
+		"By their correlation ids B knows: %d policy, %d routing.", s.tasks, s.sends, s.ambiguous, s.escalations, s.policy, s.routing)
+}
+
 // runSignalsOff sends a few tasks of each kind of the first incident to a B
 // that signs nothing: a refusal is "403 FederationDenied" with a bare number
 // for a correlation id, whoever wrote it. None is sent again, since it might be

@@ -81,14 +81,6 @@ func (s *span) size() int {
 func (s *span) text(key attribute.Key) string { return s.attributes[key].AsString() }
 func (s *span) number(key attribute.Key) int  { return int(s.attributes[key].AsInt64()) }
 
-// The kinds of decision, in the order in which they are printed: every outcome,
-// and delivered three times.
-var kinds = []string{
-	"delivered", "delivered after hold", "delivered after refresh", "rejected", "routing_failed", "ambiguous",
-	"policy_unresolved", "scope_denied", "peer_unavailable", "unknown_peer", "task_required",
-	"policy_mismatch", "canceled",
-}
-
 // kind names the kind of decision of a call; empty for one that is no example
 // of any, such as a request for advertisements.
 func (s *span) kind() string {
@@ -112,7 +104,7 @@ func (s *span) kind() string {
 // task that met a policy first has the negotiation in its trace, for instance.
 func (t *traces) examples() []*span {
 	best := map[string]*span{}
-	order := slices.Clone(kinds)
+	order := kindNames()
 	for _, root := range t.roots() {
 		kind := root.kind()
 		if kind == "" || best[kind] != nil && best[kind].size() >= root.size() {

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,7 +17,7 @@ import (
 // TestWire checks what the servers counted, and both ways to print it.
 func TestWire(t *testing.T) {
 	fedtest.CheckLeaks(t)
-	const limit = 300 * time.Millisecond // long enough for a second delivery
+	const limit = time.Second // long enough for go-retryablehttp to give up
 	var stdout, stderr bytes.Buffer
 	missed, err := reportWire(t.Context(), limit, true, &stdout, &stderr)
 	if err != nil || len(missed) > 0 {
@@ -45,10 +47,10 @@ func TestWire(t *testing.T) {
 		{"HTTP/1 GET, 5 pooled", 6, 1, "EOF", "ambiguous"},
 		{"HTTP/1 GET, 20 pooled", 21, 1, "EOF", "ambiguous"},
 		{"HTTP/1 POST with a key", 2, 1, "EOF", "ambiguous"},
-		{"HTTP/2 PROTOCOL_ERROR", often, 1, "stopped after 300ms", "ambiguous"},
-		{"HTTP/2 GOAWAY", often, 1, "stopped after 300ms", "ambiguous"},
-		{"HTTP/2 REFUSED_STREAM", often, 1, "stopped after 300ms", "ambiguous"},
-		{"HTTP/2 refusal, trusted", often, 2, "stopped after 300ms", "routing_failed"},
+		{"HTTP/2 PROTOCOL_ERROR", often, 1, "stopped after 1s", "ambiguous"},
+		{"HTTP/2 GOAWAY", often, 1, "stopped after 1s", "ambiguous"},
+		{"HTTP/2 REFUSED_STREAM", often, 1, "stopped after 1s", "ambiguous"},
+		{"HTTP/2 refusal, trusted", often, 2, "stopped after 1s", "routing_failed"},
 		{"go-retryablehttp", 5, 1, "EOF", "ambiguous"},
 	}
 	if len(got.Rows) != len(want) {
@@ -79,7 +81,7 @@ func TestWire(t *testing.T) {
 	}
 	for _, line := range []string{
 		", 20 connections pooled | 21 (EOF) | 1 (ambiguous) |\n",
-		" (stopped after 300ms) | 2 (routing_failed) |\n",
+		" (stopped after 1s) | 2 (routing_failed) |\n",
 		"(default policy, shorter waits) in the place of net/http | 5 (EOF) | 1 (ambiguous) |\n",
 	} {
 		if !strings.Contains(table.String(), line) {
@@ -112,6 +114,21 @@ func TestWireMissed(t *testing.T) {
 // long returned: it is what every figure rests on.
 func TestWireCountsAll(t *testing.T) {
 	fedtest.CheckLeaks(t)
+	for try := 1; ; try++ {
+		counted, err := sendLate(t)
+		if errors.Is(err, syscall.ECONNREFUSED) && try < 100 {
+			continue // too late: this machine has other things to do
+		}
+		if errorKind(err) != "EOF" || counted != 1 {
+			t.Errorf("counted %d, and the client says %v", counted, err)
+		}
+		return
+	}
+}
+
+// sendLate sends a request while the server is being drained.
+func sendLate(t *testing.T) (counted int64, err error) {
+	t.Helper()
 	c := wireCases[0]
 	server, err := startWire(t.Context(), c)
 	if err != nil {
@@ -127,9 +144,8 @@ func TestWireCountsAll(t *testing.T) {
 	if err := server.drain(t.Context(), end); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-late; errorKind(err) != "EOF" || server.whole.Load() != 1 {
-		t.Errorf("counted %d, and the client says %v", server.whole.Load(), err)
-	}
+	err = <-late
+	return server.whole.Load(), err
 }
 
 func TestWireInterrupted(t *testing.T) {
