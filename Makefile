@@ -20,14 +20,16 @@ FIND_MODULES := find . -name go.mod -not -path './.git/*' -not -path './bin/*' -
 # "." is the root module and comes first.
 ALL_MODULES  := $(sort $(patsubst %/go.mod,%,$(shell $(FIND_MODULES))))
 MODULES      := $(filter-out ./tools/%,$(ALL_MODULES))
-# tools/lint only names a tool: it has no Go file that vet could look at.
-VET_MODULES  := $(filter-out ./tools/lint,$(ALL_MODULES))
+# tools/lint and tools/jaeger only name a tool: they have no Go file that vet
+# could look at.
+VET_MODULES  := $(filter-out ./tools/lint ./tools/jaeger,$(ALL_MODULES))
 
 BIN      := $(CURDIR)/bin
 GOLANGCI := $(BIN)/golangci-lint
+JAEGER   := $(BIN)/jaeger
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint fmt-check vet tidy-check golangci gates fuzz stress bench cover tools-check example-check vuln clean
+.PHONY: help test lint fmt-check vet tidy-check golangci gates fuzz stress bench cover tools-check example-check jaeger test-jaeger vuln clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -123,6 +125,17 @@ example-check: ## run the example with -json and check its figures
 	@go build -C tools/figures -o "$(BIN)/figures" .
 	@echo "== example: run and check the figures"
 	@"$(BIN)/figures" "$(BIN)/example" -json
+
+jaeger: $(JAEGER) ## run Jaeger, in memory and on loopback (the first build takes 14 CPU-minutes)
+	@go build -C tools/jaegertest -o "$(BIN)/jaegertest" .
+	@exec "$(BIN)/jaegertest" "$(JAEGER)"
+
+test-jaeger: $(JAEGER) ## send the example's traces to a Jaeger and check what it makes of them
+	@echo "== test ./tools/jaegertest"
+	@CGO_ENABLED=1 go test -C tools/jaegertest -race -count=1 -v -timeout 10m . -jaeger "$(JAEGER)"
+
+$(JAEGER): tools/jaeger/go.mod tools/jaeger/go.sum tools/jaeger/build
+	@tools/jaeger/build "$@"
 
 clean: ## remove what the other targets built
 	@rm -rf "$(BIN)"
