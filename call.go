@@ -167,8 +167,9 @@ func (c *call) end(r refusal) (*http.Response, error) {
 	} else {
 		d.CorrelationID, d.PolicyReason = c.deniedID, c.deniedReason
 	}
-	c.escalate()
+	e := c.escalate()
 	c.t.metrics.decision(c)
+	c.t.logDecision(c, r.err, e)
 	c.t.tracing.endCall(c)
 	if resp != nil {
 		return c.last.handOver(), nil
@@ -179,8 +180,9 @@ func (c *call) end(r refusal) (*http.Response, error) {
 	return nil, &Error{Decision: *d, Err: r.err}
 }
 
-// escalate tells an operator of what nobody else can mend.
-func (c *call) escalate() {
+// escalate tells an operator of what nobody else can mend. It returns what was
+// told, nil where there was nothing to.
+func (c *call) escalate() *Escalation {
 	d := &c.decision
 	var kind EscalationKind
 	switch {
@@ -193,11 +195,14 @@ func (c *call) escalate() {
 	case d.Outcome == OutcomeRoutingFailed && d.Reason != ReasonPeerDegraded:
 		kind = EscalationRoutingUnrepaired
 	default:
-		return
+		return nil
 	}
 	d.Escalated = true
-	e := Escalation{Kind: kind, Decision: *d, At: time.Now()}
-	c.t.lastEscalations.add(e)
+	e := &Escalation{Kind: kind, Decision: *d, At: time.Now()}
+	c.t.lastEscalations.add(*e)
 	c.t.metrics.escalation(c, e)
-	c.t.escalations.notify(c, e)
+	if c.t.escalations.sink != nil {
+		c.t.escalations.notify(c, *e)
+	}
+	return e
 }

@@ -264,7 +264,7 @@ func (m *metrics) denial(ctx context.Context, peer string) {
 	}
 }
 
-func (m *metrics) escalation(ctx context.Context, e Escalation) {
+func (m *metrics) escalation(ctx context.Context, e *Escalation) {
 	if m.on() {
 		m.escalations.Add(ctx, 1, metric.WithAttributes(attrPeer.String(e.Decision.Peer), attrEscalationKind.String(e.Kind.String())))
 	}

@@ -166,17 +166,10 @@ func (n *notifier[E]) deliver(next notice[E]) {
 	n.sink(ctx, next.event)
 }
 
+// logEscalation writes what could not be handed to the Escalator. It is all that
+// is left of it, so it is never left out.
 func (t *Transport) logEscalation(ctx context.Context, e Escalation, note string) {
-	d := &e.Decision
-	attrs := []slog.Attr{
-		slog.String("kind", e.Kind.String()), slog.String("peer", d.Peer), slog.String("outcome", d.Outcome.String()),
-		slog.String("reason", d.Reason.String()), slog.String("correlation_id", d.CorrelationID),
-		slog.String("capability", sanitize(d.Capability)), slog.String("task", sanitize(d.TaskID)),
-		slog.String("delivery", d.Delivery.String()), slog.Int("attempts", d.Attempts), slog.Any("evidence", d.Evidence),
-	}
-	if note != "" {
-		attrs = append(attrs, slog.String("note", note))
-	}
+	attrs := append(decisionAttrs(&e.Decision), slog.String("escalation", e.Kind.String()), slog.String("note", note))
 	t.log().LogAttrs(ctx, slog.LevelError, "fedhttp: escalation", attrs...)
 }
 

@@ -186,7 +186,7 @@ func TestEscalatorBlocked(t *testing.T) {
 			}
 		}
 		vtWant(t, "elapsed", r.elapsed(), 0)
-		vtWant(t, "logged", len(log.lines("level=ERROR", "kind=ambiguous", "queue")), beyond)
+		vtWant(t, "logged", len(log.lines("level=ERROR", "escalation=ambiguous", "queue")), beyond)
 		for i := calls - beyond; i < calls; i++ {
 			vtWant(t, fmt.Sprint("logged t", i), len(log.lines(fmt.Sprintf("correlation_id=t%d ", i))), 1)
 		}

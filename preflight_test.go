@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -42,7 +43,7 @@ func newRig(t *testing.T, server fedtest.Config, change func(*Config, *Peer)) *v
 	r.base = r.peer.Transport()
 	r.base.DisableKeepAlives = true // so that net/http sends nothing again on its own account
 	cfg := Config{
-		Base: r.base, Book: r.book,
+		Base: r.base, Book: r.book, Logger: slog.New(slog.DiscardHandler),
 		Coordinator: coordinatorFunc(func(_ context.Context, u Unresolved) { r.told.add(u) }),
 		Escalator:   escalatorFunc(func(_ context.Context, e Escalation) { r.raised.add(e) }),
 	}

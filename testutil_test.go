@@ -2,6 +2,7 @@ package fedhttp
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"sync"
 	"testing"
@@ -25,6 +26,9 @@ func checkLeaks(t *testing.T) {
 // nothing again on its own account.
 func newTestTransport(t *testing.T, cfg Config) *Transport {
 	t.Helper()
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler) // what is logged has tests of its own
+	}
 	if cfg.Base == nil {
 		cfg.Base = &http.Transport{DisableKeepAlives: true}
 	}

@@ -3,6 +3,7 @@ package fedhttp
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -94,6 +95,19 @@ func (s span) context() trace.SpanContext {
 		return trace.SpanContext{}
 	}
 	return s.SpanContext()
+}
+
+// ids are what a line in the log is found by: those of the span, else of the
+// caller's; "" where there is neither.
+func (s span) ids(ctx context.Context) (traceID, spanID string) {
+	sc := s.context()
+	if !sc.IsValid() {
+		sc = trace.SpanContextFromContext(ctx)
+	}
+	if !sc.IsValid() {
+		return "", ""
+	}
+	return sc.TraceID().String(), sc.SpanID().String()
 }
 
 // recording reports whether attributes are worth computing.
@@ -289,6 +303,8 @@ func (c *call) errorType(a *attempt) string {
 		return "deadline_exceeded"
 	case c.Err() != nil:
 		return "canceled"
+	case errors.Is(a.err, io.EOF), errors.Is(a.err, io.ErrUnexpectedEOF):
+		return "eof"
 	}
 	err := a.err
 	if outer, ok := err.(*url.Error); ok { //nolint:errorlint // only the outermost says nothing

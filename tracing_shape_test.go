@@ -2,8 +2,11 @@ package fedhttp
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -116,6 +119,10 @@ func TestTraceAttempts(t *testing.T) {
 			"evidence": `STRINGSLICE ["header=routing","anchor_issued_at=routing"]`,
 		})
 		refresh := spans.named("federation.anchor.refresh")[0]
+		vtWant(t, "links of the first", len(attempts[0].Links()), 0)
+		vtWant(t, "links of the resend", vtLinks(attempts[1]), fmt.Sprint(
+			"resend_of ", attempts[0].SpanContext().SpanID(), " federation.verdict=routing; ",
+			"refreshed_by ", refresh.SpanContext().SpanID(), " federation.anchor.version=2"))
 		wantAttrs(t, "refresh", refresh, "federation.", map[string]string{
 			"peer.id": "STRING b", "anchor.result": "STRING advanced", "anchor.version": "STRING 2",
 		})
@@ -133,6 +140,108 @@ func TestTraceAttempts(t *testing.T) {
 			}
 		}
 	})
+}
+
+// vtLinks returns a span's links: the kind, the span, and what else they say.
+func vtLinks(span sdktrace.ReadOnlySpan) string {
+	var links []string
+	for _, link := range span.Links() {
+		text := fmt.Sprint(link.Attributes[0].Value.AsString(), " ", link.SpanContext.SpanID())
+		for _, kv := range link.Attributes[1:] {
+			text += fmt.Sprint(" ", kv.Key, "=", kv.Value.Emit())
+		}
+		links = append(links, text)
+	}
+	return strings.Join(links, "; ")
+}
+
+// TestTraceSharedRefresh: a resend after a refresh that another call waited for
+// is linked to that one, in the other trace.
+func TestTraceSharedRefresh(t *testing.T) {
+	vtBubble(t, func(t *testing.T) {
+		spans := newSpans()
+		r := vtTraceRig(t, spans)
+		r.get(t.Context(), Task{})
+		time.Sleep(time.Hour)
+		r.peer.On("slow", fedtest.Delay(30*time.Second, fedtest.RouteStale()))
+		slow := make(chan vtResult)
+		go func() { slow <- r.get(t.Context(), Task{ID: "slow"}) }()
+		time.Sleep(time.Second)
+		r.peer.Rotate()
+		spans.recorder.Reset()
+		r.get(t.Context(), Task{ID: "quick"})
+		vtWant(t, "slow", (<-slow).d.Outcome, OutcomeDelivered)
+		refreshes := spans.named("federation.anchor.refresh")
+		vtWant(t, "refreshes", len(refreshes), 1)
+		attempts := spans.named("GET")
+		last := attempts[len(attempts)-1]
+		links := vtLinks(last)
+		if want := fmt.Sprint("refreshed_by ", refreshes[0].SpanContext().SpanID()); !strings.Contains(links, want) {
+			t.Errorf("links %q, want %s", links, want)
+		}
+		if last.SpanContext().TraceID() == refreshes[0].SpanContext().TraceID() {
+			t.Error("the refresh is of the same call")
+		}
+	})
+}
+
+// TestTraceOddMethod: a method that the conventions do not know is not a name.
+func TestTraceOddMethod(t *testing.T) {
+	vtBubble(t, func(t *testing.T) {
+		spans := newSpans()
+		r := vtTraceRig(t, spans)
+		r.do(r.request(t.Context(), "PURGE", Task{}, nil))
+		wantAttrs(t, "HTTP", spans.named("HTTP")[0], "http.", map[string]string{
+			"request.method": "STRING _OTHER", "request.method_original": "STRING PURGE", "response.status_code": "INT64 200",
+		})
+	})
+}
+
+// TestTraceErrorTypes has error.type of attempts without a response.
+func TestTraceErrorTypes(t *testing.T) {
+	for want, row := range map[string]struct {
+		err     error
+		timeout time.Duration
+	}{
+		"attempt_timeout":             {timeout: time.Hour},
+		"deadline_exceeded":           {timeout: time.Second},
+		"canceled":                    {timeout: -1},
+		"eof":                         {},
+		"*errors.errorString":         {err: errors.New("odd")},
+		"*net.OpError":                {err: &url.Error{Op: "Get", URL: "https://b.example", Err: &net.OpError{Op: "read", Err: errors.New("reset")}}},
+		"*x509.UnknownAuthorityError": {err: fmt.Errorf("wrapped: %w", &x509.UnknownAuthorityError{})},
+	} {
+		t.Run(want, func(t *testing.T) {
+			vtBubble(t, func(t *testing.T) {
+				spans := newSpans()
+				r := vtTraceRig(t, spans, func(cfg *Config, p *Peer) {
+					p.Retry.MaxAttempts = 1
+					cfg.Anchors = nil
+					cfg.Base = roundTripFunc(func(req *http.Request) (*http.Response, error) {
+						switch {
+						case row.timeout != 0:
+							<-req.Context().Done()
+							return nil, req.Context().Err()
+						case row.err != nil:
+							return nil, row.err
+						}
+						return nil, io.EOF
+					})
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				switch {
+				case row.timeout > 0:
+					ctx, cancel = context.WithTimeout(ctx, row.timeout)
+					defer cancel()
+				case row.timeout < 0:
+					time.AfterFunc(time.Second, cancel)
+				}
+				r.get(ctx, Task{ID: "t"})
+				wantAttrs(t, "GET", spans.named("GET")[0], "error.", map[string]string{"type": "STRING " + want})
+			})
+		})
+	}
 }
 
 // TestTraceUnrecorded: of a span that nobody records nothing is computed.
@@ -272,5 +381,19 @@ func TestTraceGlobals(t *testing.T) {
 		if !strings.Contains(h.Get("Traceparent"), spans.named("GET")[0].SpanContext().SpanID().String()) {
 			t.Errorf("traceparent: %q", h.Get("Traceparent"))
 		}
+
+		// The fields of the program's own propagator stay on this side.
+		otel.SetTextMapPropagator(oddPropagator{})
+		r = vtTraceRig(t, spans)
+		req := r.request(t.Context(), http.MethodGet, Task{ID: "odd"}, nil)
+		req.Header["x-odd-trace"], req.Header["X-Odd"] = []string{"1"}, []string{"1"}
+		r.do(req)
+		h = r.peer.Routing.Log()[0].Header
+		vtWant(t, "the propagator's own field", h.Get("X-Odd-Trace"), "")
+		vtWant(t, "another field", h.Get("X-Odd"), "1")
 	})
 }
+
+type oddPropagator struct{ propagation.TraceContext }
+
+func (oddPropagator) Fields() []string { return []string{"x-odd-trace"} }

@@ -29,7 +29,8 @@ type Config struct {
 	Anchors AnchorSource
 	// Coordinator is told of unresolved policies. Nil: they are logged.
 	Coordinator Coordinator
-	// Escalator is told of what an operator must see. Nil: it is logged as an error.
+	// Escalator is told of what an operator must see. Nil: the call's line in the
+	// log, an error, is all there is.
 	Escalator Escalator
 	// Denials keeps rejections. Nil: a NewDenialLedger of its own.
 	Denials DenialLedger
@@ -42,7 +43,11 @@ type Config struct {
 	TracerProvider trace.TracerProvider
 	// MeterProvider makes the instruments. Nil: OpenTelemetry's global one.
 	MeterProvider metric.MeterProvider
-	// Logger takes what no sink does. Nil: slog.Default() at the time.
+	// Logger takes a line for each call that was not delivered, and what no sink
+	// does. Of one peer and reason it gets 10 lines a minute and then the count of
+	// the others. Levels: error for routing_failed, ambiguous and policy_mismatch;
+	// info for policy_unresolved; debug for canceled; warning for the others. Nil:
+	// slog.Default() at the time.
 	Logger *slog.Logger
 }
 
@@ -70,6 +75,8 @@ type Transport struct {
 
 	lastEscalations recent[Escalation]
 	lastDenials     recent[Denial]
+
+	logged logLimit
 
 	alarms alarms // of held tasks
 
@@ -246,6 +253,7 @@ func (t *Transport) Close() error {
 		t.alarms.ringAll() // after the end, so that a task that joins late sees it
 		t.CloseIdleConnections()
 		t.metrics.close()
+		t.logged.close(t.logSuppressed)
 	}
 	return nil
 }

@@ -1,0 +1,64 @@
+package fedhttp
+
+import (
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestAttemptClocks: each clock ends its attempt at its own time, whatever the
+// others do, and one that was stopped ends nothing.
+func TestAttemptClocks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const clocks, limit = 300, time.Minute
+		s := attemptClocks{limit: limit}
+		random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same each time
+		began := time.Now()
+		all := make([]attemptClock, clocks)
+		due := make([]time.Duration, clocks)   // when each is to end; 0: never
+		ended := make([]time.Duration, clocks) // when it did
+		for range 4 * clocks {
+			i := random.IntN(clocks)
+			switch random.IntN(4) {
+			case 0, 1:
+				if got := s.start(&all[i], func() { ended[i] = time.Since(began) }); !got.Equal(time.Now()) {
+					t.Fatalf("began at %v", got)
+				}
+				due[i], ended[i] = time.Since(began)+limit, 0
+			case 2:
+				all[i].touch()
+				if due[i] > time.Since(began) {
+					due[i] = time.Since(began) + limit
+				}
+			case 3:
+				all[i].stop()
+				if due[i] > time.Since(began) {
+					due[i] = 0
+				}
+			}
+			time.Sleep(time.Duration(random.IntN(500)) * time.Millisecond)
+			synctest.Wait()
+		}
+		time.Sleep(limit)
+		synctest.Wait()
+		for i := range all {
+			if ended[i] != due[i] {
+				t.Errorf("clock %d ended at %v, want %v", i, ended[i], due[i])
+			}
+		}
+		if s.first != nil || s.last != nil || s.set {
+			t.Error("clocks are left")
+		}
+	})
+}
+
+// TestAttemptClockZero: one that was never started does nothing.
+func TestAttemptClockZero(t *testing.T) {
+	t.Parallel()
+	var k attemptClock
+	k.touch()
+	k.stop()
+	(*attemptClock)(nil).touch()
+}
