@@ -80,7 +80,7 @@ func openChromium(t *testing.T) *browser {
 	theirIn.Close()
 	theirOut.Close()
 	// An answer that does not come must not hang the test.
-	hung := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+	hung := time.AfterFunc(3*time.Minute, func() { _ = cmd.Process.Kill() })
 	b := &browser{t: t, in: ourIn, out: bufio.NewReader(ourOut)}
 	t.Cleanup(func() {
 		hung.Stop()

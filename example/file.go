@@ -12,8 +12,7 @@ import (
 // it, and a job that fails leaves the file of the one before.
 type pendingFile struct {
 	*os.File
-	path      string
-	committed bool
+	path string
 }
 
 // createFile begins a file. What stands in its way is found here, before the
@@ -29,7 +28,7 @@ func createFile(path string) (*pendingFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &pendingFile{File: f, path: path}, nil
+	return &pendingFile{f, path}, nil
 }
 
 // commit puts the file in its place.
@@ -37,17 +36,11 @@ func (f *pendingFile) commit() error {
 	if err := f.Close(); err != nil {
 		return err
 	}
-	if err := os.Rename(f.Name(), f.path); err != nil {
-		return err
-	}
-	f.committed = true
-	return nil
+	return os.Rename(f.Name(), f.path)
 }
 
 // discard removes what was not committed.
 func (f *pendingFile) discard() {
-	_ = f.Close() // a second Close does nothing
-	if !f.committed {
-		_ = os.Remove(f.Name())
-	}
+	_ = f.Close()
+	_ = os.Remove(f.Name()) // after commit there is none of that name
 }

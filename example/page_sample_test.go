@@ -48,7 +48,7 @@ func sampleContext(t, id byte) trace.SpanContext {
 // with all roles, a link and an event, one that is hostile in all parts, and one
 // that took no time.
 func sampleTraces() *traces {
-	call := sampleSpan(1, 1, 0, "federation records", 0, 400)
+	call := sampleSpan(1, 1, 0, "federation records", 0, 380) // a response is read on after it
 	call.Attributes = []attribute.KeyValue{
 		attribute.String("federation.capability.id", "records"), attribute.String("federation.outcome", "delivered"),
 		attribute.Int("federation.attempts", 2), attribute.Int("federation.refreshes", 1), attribute.Int("federation.held_ms", 100),

@@ -257,7 +257,7 @@ func TestPicture(t *testing.T) {
 			name, role     string
 			from, to, deep float64 // percent of the time line; deep in steps
 		}{
-			{"federation records", "call", 0, 100, 0},
+			{"federation records", "call", 0, 95, 0},
 			{"federation.hold", "hold", 0, 25, 1},
 			{"POST", "failed", 25, 75, 1},
 			{"federation.anchor.refresh", "refresh", 50, 60, 1},

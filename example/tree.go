@@ -186,8 +186,12 @@ func short(value string) string {
 }
 
 func duration(d time.Duration) string {
-	if d < time.Millisecond {
-		return fmt.Sprintf("%d µs", d.Microseconds())
+	µs := float64(d) / float64(time.Microsecond)
+	switch {
+	case d < 10*time.Microsecond && d != 0:
+		return fmt.Sprintf("%.1f µs", µs)
+	case d < time.Millisecond:
+		return fmt.Sprintf("%.0f µs", µs)
 	}
-	return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000)
+	return fmt.Sprintf("%.1f ms", µs/1000)
 }

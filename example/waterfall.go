@@ -47,7 +47,7 @@ type attributeRow struct{ Key, Value string }
 type linkRow struct {
 	Label, SpanID string
 	Here          bool   // it is on the page
-	URL           string // at Jaeger, for one that is not; may be empty
+	URL           string // at Jaeger; empty where it has no traces
 	Attributes    []attributeRow
 }
 
@@ -131,7 +131,7 @@ const linkAttribute = attribute.Key("federation.link")
 func newLinkRow(l sdktrace.Link, here map[trace.SpanID]bool, ui jaeger) linkRow {
 	id := l.SpanContext.SpanID()
 	made := linkRow{Label: "link", SpanID: id.String(), Here: here[id]}
-	if !made.Here && ui != "" {
+	if ui != "" {
 		made.URL = string(ui) + "/trace/" + l.SpanContext.TraceID().String() + "?uiFind=" + id.String()
 	}
 	for _, a := range l.Attributes {
