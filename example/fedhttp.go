@@ -15,7 +15,7 @@ import (
 
 // fedhttpClient makes A's client with fedhttp: an http.Client whose Transport
 // is a fedhttp.Transport. B and C are its peers, and it reaches nobody else.
-func fedhttpClient(traces *traces) makeClient {
+func fedhttpClient(traces *traces, metrics *metrics) makeClient {
 	return func(ctx context.Context, o *organisations, fail func(error)) (*client, error) {
 		base, book := newBase(), &fedhttp.PolicyBook{}
 		coord := &coordinator{ctx: ctx, url: o.c.URL, book: book, fail: fail}
@@ -32,6 +32,8 @@ func fedhttpClient(traces *traces) makeClient {
 					DefaultTerms: defaultTerms,
 					// An answer without a receipt might be anybody's.
 					Receipt: fedhttp.RequireReceipt,
+					// B puts us in quarantine after quarantineAt denials. Stop before that.
+					Denial: fedhttp.DenialPolicy{Budget: quarantineAt * 2 / 3},
 					// The defaults, scaled down like everything else.
 					Retry: fedhttp.RetryPolicy{
 						MinBackoff:         scaled(100 * time.Millisecond),
@@ -49,6 +51,7 @@ func fedhttpClient(traces *traces) makeClient {
 			Coordinator:    coord,
 			Escalator:      esc,
 			TracerProvider: traces.provider,
+			MeterProvider:  metrics.meterProvider(),
 		})
 		if err != nil {
 			return nil, err
@@ -59,6 +62,7 @@ func fedhttpClient(traces *traces) makeClient {
 			Client: httpClient,
 			book:   book,
 			close: func() {
+				metrics.scrape()
 				_ = transport.Close() // nil, always
 				coord.running.Wait()
 			},

@@ -34,7 +34,7 @@ func main() {
 
 // run is main without the process around it, and returns the exit code: 0, 1
 // where the job failed, the figures are not those that it promises or the
-// traces could not be sent, 2 for a wrong command line.
+// traces could not be sent or a file not be written, 2 for a wrong command line.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	o, err := parse(args, stderr)
 	switch {
@@ -57,10 +57,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		}
 		defer report.discard()
 	}
+	metrics, err := newMetrics(o.metrics)
+	if err != nil {
+		return exitCode(stderr, nil, fmt.Errorf("-metrics: %w", err))
+	}
+	defer metrics.close()
 	start := time.Now()
 	traces := newTraces()
 	defer traces.close()
-	result, err := replay(ctx, traces, &progress{w: stderr})
+	result, err := replay(ctx, traces, metrics, &progress{w: stderr})
 	if err != nil {
 		return exitCode(stderr, nil, err)
 	}
@@ -90,6 +95,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 			fmt.Fprintf(stderr, "report in %s\n", o.report)
 		}
 	}
+	errs = append(errs, metrics.write(stderr))
 	return exitCode(stderr, result.figures.missed(), errs...)
 }
 

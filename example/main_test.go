@@ -24,7 +24,7 @@ func TestFigures(t *testing.T) {
 	fedtest.CheckLeaks(t)
 	traces := newTraces()
 	defer traces.close()
-	r, err := replay(t.Context(), traces, &progress{w: io.Discard})
+	r, err := replay(t.Context(), traces, nil, &progress{w: io.Discard})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,6 +202,9 @@ func TestUsage(t *testing.T) {
 		{[]string{"-wire", "-otlp", "localhost:4318"}, 2, "-otlp does not go with -wire"},
 		{[]string{"-otlp", "localhost:4318", "-json", "-wire"}, 2, "-otlp does not go with -wire"},
 		{[]string{"-wire", "-report", "r.html"}, 2, "-report does not go with -wire"},
+		{[]string{"-wire", "-metrics", "m.prom"}, 2, "-metrics does not go with -wire"},
+		{[]string{"-metrics", ""}, 2, "want a file"},
+		{[]string{"-metrics", "/"}, 1, "-metrics: / is not a regular file"},
 		{[]string{"-report"}, 2, "needs an argument"},
 		{[]string{"-report", ""}, 2, "want a file"},
 		{[]string{"-ui", "http://localhost:16686"}, 2, "-ui does not go without -otlp"},
@@ -212,6 +215,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"-h"}, 0, "-ui URL"},
 		{[]string{"-h"}, 0, "-report FILE"},
 		{[]string{"-h"}, 0, "-wire"},
+		{[]string{"-h"}, 0, "-metrics FILE"},
 	} {
 		var stdout, stderr bytes.Buffer
 		if code := run(t.Context(), c.args, &stdout, &stderr); code != c.code {
@@ -247,7 +251,7 @@ func TestExport(t *testing.T) {
 	fedtest.CheckLeaks(t)
 	traces := newTraces()
 	defer traces.close()
-	if _, err := runSignalsOff(t.Context(), fedhttpClient(traces)); err != nil {
+	if _, err := runSignalsOff(t.Context(), fedhttpClient(traces, nil)); err != nil {
 		t.Fatal(err)
 	}
 	var requests, received atomic.Int64

@@ -11,11 +11,12 @@ import (
 
 // options is the command line.
 type options struct {
-	json   bool
-	wire   bool
-	otlp   string // HOST:PORT; empty: the traces stay in memory
-	ui     string // URL of Jaeger's pages; empty: jaegerPort at the host of otlp
-	report string // file; empty: no page is written
+	json    bool
+	wire    bool
+	otlp    string // HOST:PORT; empty: the traces stay in memory
+	ui      string // URL of Jaeger's pages; empty: jaegerPort at the host of otlp
+	report  string // file; empty: no page is written
+	metrics string // file; empty: nothing is measured
 }
 
 // parse reads the command line. What is wrong with it is on stderr already when
@@ -49,6 +50,13 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		o.report = s
 		return nil
 	})
+	flags.Func("metrics", "also write what the fedhttp clients measured to `FILE`, as Prometheus would scrape it", func(s string) error {
+		if s == "" {
+			return errors.New("want a file, such as metrics.prom")
+		}
+		o.metrics = s
+		return nil
+	})
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -60,6 +68,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		err = errors.New("-otlp does not go with -wire, which makes no traces")
 	case o.wire && o.report != "":
 		err = errors.New("-report does not go with -wire, which has a table of its own")
+	case o.wire && o.metrics != "":
+		err = errors.New("-metrics does not go with -wire, which measures nothing")
 	case o.ui != "" && o.otlp == "":
 		err = errors.New("-ui does not go without -otlp: nothing would be there to see")
 	}

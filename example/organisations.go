@@ -40,6 +40,7 @@ type organisations struct {
 func openOrganisations(b fedtest.Config, took func(capability string) time.Duration) *organisations {
 	o := &organisations{desk: &desk{took: took, agreedAt: map[string]time.Time{}}}
 	b.DefaultTerms = defaultTerms
+	b.AnchorTTL = time.Hour // of B's time: longer than any run
 	b.Hidden = fedtest.SignalCorrelationPrefix | fedtest.SignalDetail
 	application := http.NewServeMux()
 	application.HandleFunc("POST "+negotiationsPath, o.desk.serve)

@@ -26,7 +26,7 @@ type result struct {
 
 // replay runs both incidents, each with both clients. Each of the four runs has
 // organisations of its own, so that no ledger carries over.
-func replay(ctx context.Context, traces *traces, p *progress) (result, error) {
+func replay(ctx context.Context, traces *traces, metrics *metrics, p *progress) (result, error) {
 	var r result
 	steps := []struct {
 		title string
@@ -37,7 +37,7 @@ func replay(ctx context.Context, traces *traces, p *progress) (result, error) {
 			return err
 		}},
 		{"boundary, fedhttp", func() (err error) {
-			r.figures.Boundary.Fedhttp, r.fedBoundary, err = runBoundary(ctx, fedhttpClient(traces))
+			r.figures.Boundary.Fedhttp, r.fedBoundary, err = runBoundary(ctx, fedhttpClient(traces, metrics))
 			return err
 		}},
 		{"preflight, stock client", func() (err error) {
@@ -45,15 +45,15 @@ func replay(ctx context.Context, traces *traces, p *progress) (result, error) {
 			return err
 		}},
 		{"preflight, fedhttp", func() (err error) {
-			r.figures.Preflight.Fedhttp, r.negotiations, err = runPreflight(ctx, fedhttpClient(traces))
+			r.figures.Preflight.Fedhttp, r.negotiations, err = runPreflight(ctx, fedhttpClient(traces, metrics))
 			return err
 		}},
 		{"signals turned off, fedhttp", func() (err error) {
-			r.signalsOff, err = runSignalsOff(ctx, fedhttpClient(traces))
+			r.signalsOff, err = runSignalsOff(ctx, fedhttpClient(traces, metrics))
 			return err
 		}},
 		{"the other outcomes, fedhttp", func() (err error) {
-			r.others, err = runOthers(ctx, fedhttpClient(traces))
+			r.others, err = runOthers(ctx, fedhttpClient(traces, metrics))
 			return err
 		}},
 	}
