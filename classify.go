@@ -188,3 +188,15 @@ func classify(f facts) (Verdict, Reason) {
 		return VerdictAmbiguous, ReasonNoSignal
 	}
 }
+
+// layerOf is the layer that all of the evidence points to.
+func layerOf(evidence []Evidence) Layer {
+	layer := LayerUnknown
+	for i, e := range evidence {
+		if i > 0 && e.Layer != layer {
+			return LayerUnknown
+		}
+		layer = e.Layer
+	}
+	return layer
+}

@@ -58,3 +58,11 @@ func redactedText(s string) string {
 	}
 	return redactedURL(u)
 }
+
+// redactedURL is u without userinfo, query and fragment, which may hold secrets.
+func redactedURL(u *url.URL) string {
+	if u == nil {
+		return ""
+	}
+	return u.Scheme + "://" + u.Host + u.EscapedPath()
+}

@@ -428,14 +428,6 @@ func methodAttribute(req *http.Request) attribute.KeyValue {
 	return semconv.HTTPRequestMethodOther
 }
 
-// redactedURL is u without userinfo, query and fragment, which may hold secrets.
-func redactedURL(u *url.URL) string {
-	if u == nil {
-		return ""
-	}
-	return u.Scheme + "://" + u.Host + u.EscapedPath()
-}
-
 func protocolVersion(resp *http.Response) string {
 	switch {
 	case resp.ProtoMajor == 1:
@@ -444,16 +436,4 @@ func protocolVersion(resp *http.Response) string {
 		return strconv.Itoa(resp.ProtoMajor)
 	}
 	return ""
-}
-
-// layerOf is the layer that all of the evidence points to.
-func layerOf(evidence []Evidence) Layer {
-	layer := LayerUnknown
-	for i, e := range evidence {
-		if i > 0 && e.Layer != layer {
-			return LayerUnknown
-		}
-		layer = e.Layer
-	}
-	return layer
 }
