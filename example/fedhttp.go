@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"sync"
 	"time"
@@ -52,6 +53,9 @@ func fedhttpClient(traces *traces, metrics *metrics) makeClient {
 			Escalator:      esc,
 			TracerProvider: traces.provider,
 			MeterProvider:  metrics.meterProvider(),
+			// The job expects what it would log. A service leaves this out, or has a
+			// logger of its own here.
+			Logger: slog.New(slog.DiscardHandler),
 		})
 		if err != nil {
 			return nil, err

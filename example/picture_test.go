@@ -137,6 +137,7 @@ type shownTrace struct {
 	Spans []struct {
 		Name, Role     string
 		Y, Left, Width float64 // of the timeline
+		Bar            float64 // how long the bar is
 		Indent         float64
 	}
 }
@@ -152,6 +153,7 @@ func (b *browser) waterfalls() []shownTrace {
 				name: span.querySelector('summary bdi').textContent,
 				role: span.classList.contains('failed') ? 'failed' : span.classList[1],
 				y: scrollY + time.top + time.height / 2, left: time.left, width: time.width,
+				bar: span.querySelector('.time .bar').getBoundingClientRect().width,
 				indent: span.querySelector('summary bdi').getBoundingClientRect().left,
 			};
 		}),
