@@ -1,0 +1,249 @@
+package fedstatus
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/fedhttp/fedhttp"
+)
+
+var update = flag.Bool("fedstatus.update", false, "write testdata/status.json anew")
+
+var noon = time.Date(2026, time.March, 4, 12, 0, 0, 0, time.FixedZone("CET", 3600))
+
+// TestJSON holds the JSON to the letter: it is what other programs read.
+func TestJSON(t *testing.T) {
+	t.Parallel()
+	var got bytes.Buffer
+	if err := write(&got, typeJSON, snapshot(aDay(noon), noon)); err != nil {
+		t.Fatal(err)
+	}
+	const golden = "testdata/status.json"
+	if *update {
+		var indented bytes.Buffer
+		if err := json.Indent(&indented, got.Bytes(), "", "  "); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(golden, indented.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(decoded[any](t, want), decoded[any](t, got.Bytes())); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+	// And it can be read back.
+	if diff := cmp.Diff(snapshot(aDay(noon), noon), decoded[Status](t, got.Bytes())); diff != "" {
+		t.Errorf("decoded: -want +got\n%s", diff)
+	}
+}
+
+func decoded[E any](t *testing.T, raw []byte) E {
+	t.Helper()
+	var e E
+	if err := json.Unmarshal(raw, &e); err != nil {
+		t.Fatalf("%v in %s", err, raw)
+	}
+	return e
+}
+
+// TestJSONNames: names are in snake case, and durations say their unit.
+func TestJSONNames(t *testing.T) {
+	t.Parallel()
+	name := regexp.MustCompile(`^[a-z]+(_[a-z]+)*(,omitempty|,omitzero)?$`)
+	var check func(reflect.Type)
+	check = func(typ reflect.Type) {
+		switch typ.Kind() {
+		case reflect.Slice:
+			check(typ.Elem())
+		case reflect.Struct:
+			for f := range typ.Fields() {
+				tag := f.Tag.Get("json")
+				switch isTime := f.Type == reflect.TypeFor[time.Time](); {
+				case !name.MatchString(tag):
+					t.Errorf("%v.%s is %q", typ, f.Name, tag)
+				case f.Type.Kind() == reflect.Float64 && !strings.HasSuffix(tag, "_seconds"):
+					t.Errorf("%v.%s is %q", typ, f.Name, tag)
+				case isTime && tag != "at" && !strings.HasSuffix(tag, ",omitzero"):
+					t.Errorf("%v.%s is %q", typ, f.Name, tag)
+				case !isTime:
+					check(f.Type)
+				}
+			}
+		}
+	}
+	check(reflect.TypeFor[Status]())
+}
+
+func TestProblems(t *testing.T) {
+	t.Parallel()
+	well := fedhttp.PeerStatus{Breaker: "closed", DenialsLeft: -1}
+	for name, test := range map[string]struct {
+		change func(*fedhttp.PeerStatus)
+		want   []Problem
+	}{
+		"none":               {func(*fedhttp.PeerStatus) {}, nil},
+		"breaker off":        {func(p *fedhttp.PeerStatus) { p.Breaker = "off" }, nil},
+		"tasks are held":     {func(p *fedhttp.PeerStatus) { p.Held = 9 }, nil},
+		"anchor ends later":  {func(p *fedhttp.PeerStatus) { p.AnchorExpiresAt = noon.Add(1) }, nil},
+		"budget left":        {func(p *fedhttp.PeerStatus) { p.DenialsLeft = 1 }, nil},
+		"open":               {func(p *fedhttp.PeerStatus) { p.Breaker = "open" }, []Problem{ProblemBreakerOpen}},
+		"anchor ends now":    {func(p *fedhttp.PeerStatus) { p.AnchorExpiresAt = noon }, []Problem{ProblemAnchorExpired}},
+		"budget spent":       {func(p *fedhttp.PeerStatus) { p.DenialsLeft = 0 }, []Problem{ProblemDenialBudgetSpent}},
+		"half-open":          {func(p *fedhttp.PeerStatus) { p.Breaker = "half-open" }, []Problem{ProblemBreakerHalfOpen}},
+		"degraded":           {func(p *fedhttp.PeerStatus) { p.Degraded = true }, []Problem{ProblemDegraded}},
+		"last fetch failed":  {func(p *fedhttp.PeerStatus) { p.AnchorError = "x" }, []Problem{ProblemAnchorRefreshFailed}},
+		"open, not believed": {func(p *fedhttp.PeerStatus) { p.Breaker, p.Degraded = "open", true }, []Problem{ProblemBreakerOpen, ProblemDegraded}},
+	} {
+		p := well
+		test.change(&p)
+		if diff := cmp.Diff(test.want, problemsOf(&p, noon)); diff != "" {
+			t.Errorf("%s: -want +got\n%s", name, diff)
+		}
+	}
+}
+
+// TestOrder: what is worst is at the top, and what waits longest.
+func TestOrder(t *testing.T) {
+	t.Parallel()
+	src := stub{peers: []fedhttp.PeerStatus{
+		{ID: "well 1", DenialsLeft: -1, HeldTasks: []fedhttp.HeldStatus{{Capability: "2nd", OldestFor: 8}, {Capability: "4th", OldestFor: 1}}},
+		{ID: "refresh failed", DenialsLeft: -1, AnchorError: "x"},
+		{ID: "open", DenialsLeft: -1, Breaker: "open", HeldTasks: []fedhttp.HeldStatus{{Capability: "1st", OldestFor: 9}, {Capability: "3rd", OldestFor: 7}}},
+		{ID: "well 2", DenialsLeft: -1},
+		{ID: "degraded", DenialsLeft: -1, Degraded: true},
+	}}
+	var ids, capabilities []string
+	s := snapshot(src, noon)
+	for _, p := range s.Peers {
+		ids = append(ids, p.ID)
+	}
+	for _, h := range s.HeldKeys {
+		capabilities = append(capabilities, h.Capability)
+	}
+	if diff := cmp.Diff([]string{"open", "degraded", "refresh failed", "well 1", "well 2"}, ids); diff != "" {
+		t.Errorf("peers: -want +got\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"1st", "2nd", "3rd", "4th"}, capabilities); diff != "" {
+		t.Errorf("keys: -want +got\n%s", diff)
+	}
+}
+
+// TestBounds: a page is bounded, whatever there is, and counts what it omits.
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	var src stub
+	for i := range 10_000 {
+		src.peers = append(src.peers, fedhttp.PeerStatus{ID: fmt.Sprint("peer ", i), Breaker: "closed", DenialsLeft: -1, Denials: 1, InFlight: 1})
+	}
+	sick := &src.peers[9_999]
+	sick.Breaker = "open"
+	for i := range 100 {
+		sick.Origins = append(sick.Origins, fmt.Sprintf("https://%d.example", i))
+	}
+	// The longest wait of all is in the list that comes last.
+	for i := range 20_000 {
+		p := &src.peers[i%3]
+		p.Held++
+		p.HeldTasks = append(p.HeldTasks, fedhttp.HeldStatus{Capability: fmt.Sprint("capability ", i), Tasks: 1, OldestFor: time.Duration(20_000+i) * time.Second})
+	}
+	for range 1000 {
+		src.escalations = append(src.escalations, fedhttp.Escalation{Decision: fedhttp.Decision{Peer: "peer 9999", Evidence: make([]fedhttp.Evidence, 1000)}})
+		src.denials = append(src.denials, fedhttp.Denial{})
+	}
+	s := snapshot(src, noon)
+	want := Summary{
+		Peers: 10_000, NeedAttention: 1, Problems: s.Summary.Problems, Held: 20_000, HeldKeys: 20_000, OldestHeldSeconds: 39_999,
+		InFlight: 10_000, Denials: 10_000,
+	}
+	if diff := cmp.Diff(want, s.Summary); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+	if s.Peers[0].ID != "peer 9999" || s.Peers[0].RecentEscalations != maxRecent || s.Peers[0].OriginsOmitted != 100-maxOrigins {
+		t.Errorf("at the top: %+v", s.Peers[0])
+	}
+	if len(s.Peers) != maxPeers || s.PeersOmitted != 10_000-maxPeers {
+		t.Errorf("%d peers, %d omitted", len(s.Peers), s.PeersOmitted)
+	}
+	if len(s.HeldKeys) != maxHeldKeys || s.HeldKeysOmitted != 20_000-maxHeldKeys {
+		t.Errorf("%d keys, %d omitted", len(s.HeldKeys), s.HeldKeysOmitted)
+	}
+	if first, last := s.HeldKeys[0], s.HeldKeys[maxHeldKeys-1]; first.Capability != "capability 19999" || last.Capability != "capability 19000" {
+		t.Errorf("keys from %q to %q", first.Capability, last.Capability)
+	}
+	if len(s.Escalations) != maxRecent || len(s.Denials) != maxRecent || len(s.Escalations[0].Evidence) != maxEvidence {
+		t.Errorf("%d escalations with %d pieces of evidence, %d denials", len(s.Escalations), len(s.Escalations[0].Evidence), len(s.Denials))
+	}
+	for _, format := range []string{typeHTML, typeJSON} {
+		var body bytes.Buffer
+		if err := write(&body, format, s); err != nil || body.Len() > 3<<20 {
+			t.Errorf("%s: %d bytes, %v", format, body.Len(), err)
+		}
+		if omitted := []byte("9000"); !bytes.Contains(body.Bytes(), omitted) {
+			t.Errorf("%s does not say that %s peers are omitted", format, omitted)
+		}
+	}
+}
+
+// TestTimes: a time that JSON cannot write does not take the page down.
+func TestTimes(t *testing.T) {
+	t.Parallel()
+	last := time.Date(9999, time.December, 31, 23, 59, 59, 0, time.UTC)
+	for _, test := range []struct{ in, want time.Time }{
+		{time.Time{}, time.Time{}},
+		{noon.Add(1_999_999), noon.Add(time.Millisecond).UTC()},
+		{time.Unix(1<<50, 0), last},
+		{time.Unix(math.MaxInt64>>1, 0), last},
+		{time.Unix(-1<<50, 0), time.Time{}},
+		{time.Date(2026, 1, 1, 0, 0, 0, 0, time.FixedZone("odd", 30*3600+7)), time.Date(2025, 12, 30, 17, 59, 53, 0, time.UTC)},
+	} {
+		got := timeOf(test.in)
+		if !got.Equal(test.want) || got.Location() != time.UTC {
+			t.Errorf("%v: %v, want %v", test.in, got, test.want)
+		}
+		p := filled[fedhttp.PeerStatus]("x")
+		p.AnchorExpiresAt, p.AnchorIssuedAt, p.AnchorAge = test.in, test.in, math.MaxInt64
+		e := fedhttp.Escalation{At: test.in, Kind: 200, Decision: fedhttp.Decision{Outcome: 200, Reason: 200, Delivery: 200, Basis: 200}}
+		src := stub{peers: []fedhttp.PeerStatus{p}, escalations: []fedhttp.Escalation{e}, denials: []fedhttp.Denial{{At: test.in, Until: test.in}}}
+		for _, format := range []string{typeHTML, typeJSON} {
+			if err := write(new(bytes.Buffer), format, snapshot(src, noon)); err != nil {
+				t.Errorf("%v: %s: %v", test.in, format, err)
+			}
+		}
+	}
+}
+
+// TestEveryField: every field of the JSON is filled from what the library tells.
+func TestEveryField(t *testing.T) {
+	t.Parallel()
+	s := snapshot(saying("x"), noon)
+	check := func(v any, empty ...string) {
+		t.Helper()
+		for f, value := range reflect.ValueOf(v).Fields() {
+			isEmpty := value.IsZero() || value.Kind() == reflect.Slice && value.Len() == 0
+			if isEmpty != slices.Contains(empty, f.Name) {
+				t.Errorf("%T.%s is %v", v, f.Name, value)
+			}
+		}
+	}
+	check(s.Peers[0], "OriginsOmitted")
+	check(s.Peers[0].Anchor)
+	check(s.HeldKeys[0])
+	check(s.Escalations[0])
+	check(s.Denials[0], "Holds")
+}
