@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"reflect"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -222,16 +221,12 @@ func (m *metrics) attempt(ctx context.Context, c *call, a *attempt) {
 		return []attribute.KeyValue{attrPeer.String(c.peer.ID), attrVerdict.String(a.verdict.String()), attrResend.Bool(resend)}
 	}).add...)
 
-	key := labelKey{method: method(c.in), kind: c.errorType(a)}
-	key.to, _ = originOf(c.in.URL) // of a peer, so it has one
+	key := labelKey{to: c.at.origin, method: method(c.in), kind: c.errorType(a)}
 	if a.resp != nil {
 		key.status, key.version = a.resp.StatusCode, protocolVersion(a.resp)
 	}
 	m.requestDuration.Record(ctx, time.Since(a.begun).Seconds(), c.peer.labels.of(key, func() []attribute.KeyValue {
-		attrs := attributes{methodAttribute(c.in), semconv.ServerAddress(key.to.host)}
-		if port, err := strconv.Atoi(key.to.port); err == nil {
-			attrs.add(semconv.ServerPort(port))
-		}
+		attrs := attributes{methodAttribute(c.in), semconv.ServerAddress(c.at.host), semconv.ServerPort(c.at.portNumber)}
 		if key.status != 0 {
 			attrs.add(semconv.HTTPResponseStatusCode(key.status))
 		}

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -133,26 +134,34 @@ func (f faults) err() error {
 // peerTable finds a request's peer. It is immutable.
 type peerTable struct {
 	peers    []*peer
-	byOrigin map[origin]*peer
+	byOrigin map[origin]*place
 	// byHost answers for the usual spellings without normalising anything.
-	byHost map[hostKey]*peer
+	byHost map[hostKey]*place
+}
+
+// place is one origin of a peer.
+type place struct {
+	peer *peer
+	origin
+	portNumber int
 }
 
 type hostKey struct{ scheme, host string }
 
-// lookup returns the peer that u belongs to, nil where none does.
-func (t *peerTable) lookup(u *url.URL) (*peer, Reason) {
+// lookup returns the peer that u belongs to and the origin of it, nil where
+// there is none.
+func (t *peerTable) lookup(u *url.URL) (*place, Reason) {
 	if u != nil && u.Opaque == "" {
-		if p := t.byHost[hostKey{u.Scheme, u.Host}]; p != nil {
-			return p, ReasonNone
+		if at := t.byHost[hostKey{u.Scheme, u.Host}]; at != nil {
+			return at, ReasonNone
 		}
 	}
 	o, err := originOf(u)
 	if err != nil {
 		return nil, ReasonBadURL
 	}
-	if p := t.byOrigin[o]; p != nil {
-		return p, ReasonNone
+	if at := t.byOrigin[o]; at != nil {
+		return at, ReasonNone
 	}
 	return nil, ReasonUnlistedOrigin
 }
@@ -161,7 +170,7 @@ func (t *peerTable) lookup(u *url.URL) (*peer, Reason) {
 // before join those that it finds. state returns what outlives a change of
 // configuration.
 func compilePeers(peers []Peer, found faults, state func(Peer) *peerState) (*peerTable, error) {
-	t := &peerTable{byOrigin: make(map[origin]*peer), byHost: make(map[hostKey]*peer)}
+	t := &peerTable{byOrigin: make(map[origin]*place), byHost: make(map[hostKey]*place)}
 	ids := make(map[string]int, len(peers))
 	for i, cfg := range peers {
 		where := fmt.Sprintf("Peers[%d] (%s)", i, quote(cfg.ID))
@@ -175,17 +184,19 @@ func compilePeers(peers []Peer, found faults, state func(Peer) *peerState) (*pee
 		p := compilePeer(cfg, fault)
 		for _, o := range p.origins {
 			if other := t.byOrigin[o]; other != nil {
-				if other != p {
-					fault("Origins", "%s is claimed by peer %s too", o, quote(other.ID))
+				if other.peer != p {
+					fault("Origins", "%s is claimed by peer %s too", o, quote(other.peer.ID))
 				}
 				continue
 			}
-			t.byOrigin[o] = p
+			at := &place{peer: p, origin: o}
+			at.portNumber, _ = strconv.Atoi(o.port) // a port by its making
+			t.byOrigin[o] = at
 			text := o.String()
 			host := text[len(o.scheme)+len("://"):]
-			t.byHost[hostKey{o.scheme, host}] = p
+			t.byHost[hostKey{o.scheme, host}] = at
 			if o.port == defaultPort(o.scheme) {
-				t.byHost[hostKey{o.scheme, host + ":" + o.port}] = p
+				t.byHost[hostKey{o.scheme, host + ":" + o.port}] = at
 			}
 		}
 		t.peers = append(t.peers, p)

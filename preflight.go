@@ -24,6 +24,7 @@ type preflight struct {
 	ctx     context.Context // the caller's, with the call's span
 	t       *Transport
 	peer    *peer // nil: the URL belongs to none
+	at      *place
 	task    Task
 	auth    Authorization
 	heldFor time.Duration

@@ -262,13 +262,8 @@ func (t *tracing) classified(c *call, a *attempt) {
 	if original := c.in.Method; original != "" && method(c.in) != original {
 		attrs.add(semconv.HTTPRequestMethodOriginal(sanitize(original)))
 	}
-	attrs.add(semconv.URLFull(redactedURL(c.in.URL)))
-	if o, err := originOf(c.in.URL); err == nil {
-		attrs.add(semconv.ServerAddress(o.host))
-		if port, err := strconv.Atoi(o.port); err == nil {
-			attrs.add(semconv.ServerPort(port))
-		}
-	}
+	u := c.in.URL // of a peer, so its host is plain
+	attrs.add(semconv.URLFull(u.Scheme+"://"+u.Host+u.EscapedPath()), semconv.ServerAddress(c.at.host), semconv.ServerPort(c.at.portNumber))
 	attrs.add(attrVerdict.String(a.verdict.String()), attrDelivery.String(a.delivery.String()))
 	failed := a.verdict != VerdictNone
 	if failed || len(a.reading.evidence) > 0 {
@@ -429,11 +424,15 @@ func methodAttribute(req *http.Request) attribute.KeyValue {
 }
 
 func protocolVersion(resp *http.Response) string {
-	switch {
-	case resp.ProtoMajor == 1:
-		return "1." + strconv.Itoa(resp.ProtoMinor)
-	case resp.ProtoMajor > 1:
-		return strconv.Itoa(resp.ProtoMajor)
+	switch [2]int{resp.ProtoMajor, resp.ProtoMinor} {
+	case [2]int{1, 0}:
+		return "1.0"
+	case [2]int{1, 1}:
+		return "1.1"
+	case [2]int{2, 0}:
+		return "2"
+	case [2]int{3, 0}:
+		return "3"
 	}
 	return ""
 }

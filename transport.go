@@ -275,15 +275,16 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		closeBody(req.Body)
 		return nil, errZero
 	}
-	p, unknown := table.lookup(req.URL)
+	at, unknown := table.lookup(req.URL)
 	if unknown == ReasonUnlistedOrigin && t.unlisted == PassUnlisted && t.lifetime.Err() == nil {
 		if task, _ := TaskFromContext(req.Context()); len(task.Obligations) == 0 {
 			return t.base.RoundTrip(req)
 		}
 	}
-	pre := preflight{ctx: req.Context(), t: t, peer: p}
-	if p != nil {
-		pre.task = p.task(req)
+	pre := preflight{ctx: req.Context(), t: t, at: at}
+	if at != nil {
+		pre.peer = at.peer
+		pre.task = pre.peer.task(req)
 	} else {
 		pre.task, _ = TaskFromContext(pre.ctx)
 	}
