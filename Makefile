@@ -126,7 +126,7 @@ example-check: ## run the example with -json and check its figures
 	@echo "== example: run and check the figures"
 	@"$(BIN)/figures" "$(BIN)/example" -json
 
-jaeger: $(JAEGER) ## run Jaeger, in memory and on loopback (the first build takes 14 CPU-minutes)
+jaeger: $(JAEGER) ## run Jaeger, in memory and on loopback (the first build takes 8 to 14 CPU-minutes)
 	@go build -C tools/jaegertest -o "$(BIN)/jaegertest" .
 	@exec "$(BIN)/jaegertest" "$(JAEGER)"
 

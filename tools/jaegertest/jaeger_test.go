@@ -25,7 +25,7 @@ var (
 
 const (
 	testTimeout = 3 * time.Minute
-	readTimeout = 30 * time.Second // for Jaeger to show what it has taken
+	readTimeout = time.Minute // for Jaeger to show what it has taken
 )
 
 // TestJaeger sends the example's traces to Jaeger and reads them back. What went
