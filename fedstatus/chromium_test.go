@@ -51,12 +51,15 @@ func serve(t *testing.T, src source) *served {
 const skeleton = `Array.from(document.querySelectorAll('*'), e => e.tagName + ' ' + Array.from(e.attributes, a =>
 	/^(datetime)$/.test(a.name) ? a.name : a.name + '=' + a.value).join(' '))`
 
-// overflow is what reaches beyond the page's width, or beyond its table's.
-const overflow = `[...Array.from(document.querySelectorAll('body, body *')).filter(e => {
-	const r = e.getBoundingClientRect();
-	return !e.closest('thead') && r.width && (r.right > innerWidth + 1 || r.left < -1);
-}).map(e => e.tagName + ' ' + e.textContent.slice(0, 40)),
-	...(document.documentElement.scrollWidth > innerWidth ? ['the page'] : [])]`
+// overflow is what reaches beyond the column of the page's text.
+const overflow = `(() => {
+	const column = (document.querySelector('main') ?? document.body).getBoundingClientRect();
+	return [...Array.from(document.querySelectorAll('body *')).filter(e => {
+		const r = e.getBoundingClientRect();
+		return !e.closest('thead') && r.width && (r.right > column.right + 1 || r.left < column.left - 1);
+	}).map(e => e.tagName + ' ' + e.textContent.slice(0, 40)),
+		...(document.documentElement.scrollWidth > innerWidth ? ['the page'] : [])];
+})()`
 
 func TestChromium(t *testing.T) {
 	b := startBrowser(t)
