@@ -97,9 +97,9 @@ func (k *anchorKeeper) anchor() Anchor {
 }
 
 // valid reports whether there is an anchor that has not expired.
-func (k *anchorKeeper) valid(now time.Time) bool {
+func (k *anchorKeeper) valid() bool {
 	a := k.current.Load()
-	return a != nil && (a.ExpiresAt.IsZero() || now.Before(a.ExpiresAt))
+	return a != nil && (a.ExpiresAt.IsZero() || time.Now().Before(a.ExpiresAt))
 }
 
 // mark tells a fetch that begins after this call from one that began before.
@@ -122,15 +122,14 @@ func (k *anchorKeeper) lastResult() refreshResult {
 // fetch. Where none is required, only the calls up to the end of the first fetch
 // wait: a peer whose anchor endpoint is down is not slowed down call by call.
 func (k *anchorKeeper) ensure(ctx context.Context, required bool, interval time.Duration) (waited bool, err error) {
-	now := time.Now()
-	if k.valid(now) {
+	if k.valid() {
 		return false, nil
 	}
 	if k.source == nil {
 		return false, errNoAnchor
 	}
 	k.mu.Lock()
-	ended, flying, tooSoon := k.last, k.flight != nil, now.Before(k.lastAt.Add(interval))
+	ended, flying, tooSoon := k.last, k.flight != nil, time.Now().Before(k.lastAt.Add(interval))
 	k.mu.Unlock()
 	switch {
 	case ended.number == 0:
@@ -141,7 +140,7 @@ func (k *anchorKeeper) ensure(ctx context.Context, required bool, interval time.
 	if _, err := k.refresh(ctx, ended.number, k.anchor().Version, interval); err != nil {
 		return true, err
 	}
-	if !k.valid(time.Now()) {
+	if !k.valid() {
 		return true, errExpired
 	}
 	return true, nil

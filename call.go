@@ -79,7 +79,7 @@ func (c *call) dispatch() refusal {
 	if c.Err() != nil { // nothing has left yet, so it is not for the breaker or an operator
 		return refusal{OutcomeCanceled, ReasonContextEnded, contextError(c)}
 	}
-	if p.RequireAnchor && !p.anchors.valid(time.Now()) { // it expired while the task was held
+	if p.RequireAnchor && !p.anchors.valid() { // it expired while the task was held
 		return refusal{OutcomePeerUnavailable, ReasonAnchorRequired, &refreshError{errExpired}}
 	}
 	if !c.admit() {

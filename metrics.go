@@ -2,10 +2,7 @@ package fedhttp
 
 import (
 	"context"
-	"maps"
 	"reflect"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -139,12 +136,9 @@ func (m *metrics) on() bool {
 	return m.live && (m.placeholder == nil || reflect.TypeOf(otel.GetMeterProvider()) != m.placeholder)
 }
 
-// labels keeps the options that carry one peer's sets of attributes, so that
-// recording allocates nothing. It is read without a lock.
-type labels struct {
-	known atomic.Pointer[map[labelKey]*option]
-	write sync.Mutex
-}
+// labels keeps the options that carry one peer's sets of attributes. The peer
+// chooses its statuses, so there may be many sets.
+type labels = seen[labelKey, *option]
 
 // labelKey is what a set is made of, beside the peer. Each instrument uses
 // fields of its own.
@@ -168,29 +162,9 @@ type option struct {
 	record []metric.RecordOption
 }
 
-// maxLabels bounds what is kept for a peer that answers with any status there is.
-const maxLabels = 512
-
-func (l *labels) of(key labelKey, attributes func() []attribute.KeyValue) *option {
-	known := l.known.Load()
-	if known != nil {
-		if o := (*known)[key]; o != nil {
-			return o
-		}
-	}
-	with := metric.WithAttributeSet(attribute.NewSet(attributes()...))
-	o := &option{[]metric.AddOption{with}, []metric.RecordOption{with}}
-	l.write.Lock()
-	defer l.write.Unlock()
-	grown := map[labelKey]*option{key: o}
-	if known = l.known.Load(); known != nil {
-		if len(*known) >= maxLabels {
-			return o
-		}
-		maps.Copy(grown, *known)
-	}
-	l.known.Store(&grown)
-	return o
+func newOption(attrs ...attribute.KeyValue) *option {
+	with := metric.WithAttributeSet(attribute.NewSet(attrs...))
+	return &option{[]metric.AddOption{with}, []metric.RecordOption{with}}
 }
 
 // decision counts a call that has ended.
@@ -202,12 +176,12 @@ func (m *metrics) decision(c *call) {
 	if c.peer != nil {
 		l = &c.peer.labels
 	}
-	m.decisions.Add(c, 1, l.of(labelKey{outcome: d.Outcome, reason: d.Reason}, func() []attribute.KeyValue {
+	m.decisions.Add(c, 1, l.of(labelKey{outcome: d.Outcome, reason: d.Reason}, func() *option {
 		var attrs attributes
 		attrs.text(attrPeer, d.Peer)
 		attrs.text(attrOutcome, d.Outcome.String())
 		attrs.text(attrReason, d.Reason.String())
-		return attrs
+		return newOption(attrs...)
 	}).add...)
 }
 
@@ -217,22 +191,22 @@ func (m *metrics) attempt(ctx context.Context, c *call, a *attempt) {
 		return
 	}
 	resend := c.sends > 1
-	m.attempts.Add(ctx, 1, c.peer.labels.of(labelKey{attempt: true, verdict: a.verdict, resend: resend}, func() []attribute.KeyValue {
-		return []attribute.KeyValue{attrPeer.String(c.peer.ID), attrVerdict.String(a.verdict.String()), attrResend.Bool(resend)}
+	m.attempts.Add(ctx, 1, c.peer.labels.of(labelKey{attempt: true, verdict: a.verdict, resend: resend}, func() *option {
+		return newOption(attrPeer.String(c.peer.ID), attrVerdict.String(a.verdict.String()), attrResend.Bool(resend))
 	}).add...)
 
 	key := labelKey{to: c.at.origin, method: method(c.in), kind: c.errorType(a)}
 	if a.resp != nil {
 		key.status, key.version = a.resp.StatusCode, protocolVersion(a.resp)
 	}
-	m.requestDuration.Record(ctx, time.Since(a.begun).Seconds(), c.peer.labels.of(key, func() []attribute.KeyValue {
+	m.requestDuration.Record(ctx, time.Since(a.begun).Seconds(), c.peer.labels.of(key, func() *option {
 		attrs := attributes{methodAttribute(c.in), semconv.ServerAddress(c.at.host), semconv.ServerPort(c.at.portNumber)}
 		if key.status != 0 {
 			attrs.add(semconv.HTTPResponseStatusCode(key.status))
 		}
 		attrs.text(semconv.NetworkProtocolVersionKey, key.version)
 		attrs.text(semconv.ErrorTypeKey, key.kind)
-		return attrs
+		return newOption(attrs...)
 	}).record...)
 }
 

@@ -201,7 +201,7 @@ func (c *call) mayResend() refusal {
 	case !r.ok():
 	case p.degraded.Load():
 		r = stop(ReasonPeerDegraded)
-	case p.RequireAnchor && !p.anchors.valid(time.Now()):
+	case p.RequireAnchor && !p.anchors.valid():
 		r = stop(ReasonAnchorRequired)
 	}
 	if r.ok() && !c.admit() {

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -57,8 +56,8 @@ type tracing struct {
 	// placeholder is the type of the global provider that stands in until the
 	// program sets one; while it does, spans would cost and come to nothing.
 	placeholder reflect.Type
-	fields      []string // of propagators
-	names       spanNames
+	fields      []string             // of propagators
+	names       seen[string, string] // of calls' spans, by capability
 }
 
 func newTracing(provider trace.TracerProvider) *tracing {
@@ -118,27 +117,12 @@ var (
 	startClient   = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindClient)}
 )
 
-// spanNames keeps the names of calls' spans by capability.
-type spanNames struct {
-	byCapability sync.Map // string to string
-	size         atomic.Int32
-}
-
-const maxSpanNames = 1000 // more capabilities than that have their names made anew
-
-func (n *spanNames) of(capability string) string {
+// nameOf names the span of a call.
+func (t *tracing) nameOf(capability string) string {
 	if capability == "" {
 		return "federation request"
 	}
-	if name, ok := n.byCapability.Load(capability); ok {
-		return name.(string)
-	}
-	name := "federation " + sanitize(capability)
-	if n.size.Load() < maxSpanNames {
-		n.size.Add(1)
-		n.byCapability.Store(capability, name)
-	}
-	return name
+	return t.names.of(capability, func() string { return "federation " + sanitize(capability) })
 }
 
 // startCall begins the span of a call, the parent of all others.
@@ -146,7 +130,7 @@ func (t *tracing) startCall(ctx context.Context, capability string) (context.Con
 	if !t.on() {
 		return ctx, span{}
 	}
-	ctx, s := t.tracer.Start(ctx, t.names.of(capability), startInternal...)
+	ctx, s := t.tracer.Start(ctx, t.nameOf(capability), startInternal...)
 	return ctx, span{s}
 }
 
