@@ -29,10 +29,10 @@ GOLANGCI := $(BIN)/golangci-lint
 JAEGER   := $(BIN)/jaeger
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint fmt-check vet tidy-check golangci gates fuzz stress bench cover tools-check example-check jaeger test-jaeger vuln clean
+.PHONY: help test lint fmt-check vet tidy-check golangci gates fuzz stress bench cover tools-check example-check observability-check jaeger test-jaeger vuln clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo "modules: $(MODULES)"
 
 test: ## run the tests of every module under the race detector (TESTFLAGS=...)
@@ -125,6 +125,10 @@ example-check: ## run the example with -json and check its figures
 	@go build -C tools/figures -o "$(BIN)/figures" .
 	@echo "== example: run and check the figures"
 	@"$(BIN)/figures" "$(BIN)/example" -json
+
+observability-check: ## look up what the dashboard and the alerts name in the example's metrics
+	@echo "== test ./tools/observability"
+	@go test -C tools/observability -count=1 ./...
 
 jaeger: $(JAEGER) ## run Jaeger, in memory and on loopback (the first build takes 8 to 14 CPU-minutes)
 	@go build -C tools/jaegertest -o "$(BIN)/jaegertest" .
