@@ -89,12 +89,16 @@ type fetchOutcome struct {
 	err    error
 }
 
-func (k *anchorKeeper) anchor() Anchor {
+// anchor is the anchor at hand, which is never changed; an empty one where there
+// is none.
+func (k *anchorKeeper) anchor() *Anchor {
 	if a := k.current.Load(); a != nil {
-		return a.Anchor
+		return &a.Anchor
 	}
-	return Anchor{}
+	return &noAnchor
 }
+
+var noAnchor Anchor
 
 // valid reports whether there is an anchor that has not expired.
 func (k *anchorKeeper) valid() bool {

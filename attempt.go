@@ -26,7 +26,7 @@ type attempt struct {
 	begun   time.Time
 
 	auth   Authorization // what it went out under,
-	anchor Anchor        // and which anchor
+	anchor *Anchor       // and which anchor
 	mark   uint64        // fetches that begin after it have a higher number
 
 	fence   fence
@@ -132,7 +132,7 @@ func (c *call) headers(ctx context.Context, a *attempt) http.Header {
 		h.own()
 	}
 	names := &c.peer.signals
-	h.strip(c.peer.strip, c.t.tracing.keeps(ctx, c.peer.Propagation))
+	h.strip(c.peer.strip, c.letters, c.t.tracing.keeps(ctx, c.peer.Propagation))
 	h.set(names.policyDigest, c.auth.Digest, &c.values[0])
 	h.set(names.negotiationEpoch, epoch, &c.values[1])
 	h.set(names.anchorVersion, a.anchor.Version, &c.values[2])

@@ -38,8 +38,12 @@ func (o *ownedHeader) set(name, value string, room *[1]string) {
 
 // strip removes the fields of the set, however the caller has spelled them: a
 // name that was put into the map by hand goes out as it stands, and the peer
-// reads any spelling. traceparent and tracestate can be kept.
-func (o *ownedHeader) strip(s *fieldSet, keepTraceContext bool) {
+// reads any spelling. letters are those that the names begin with, as sendable
+// says. traceparent and tracestate can be kept.
+func (o *ownedHeader) strip(s *fieldSet, letters uint32, keepTraceContext bool) {
+	if s.letters&letters == 0 {
+		return
+	}
 	for spelled := range o.h {
 		if s.letters&letter(spelled) == 0 {
 			continue
@@ -105,20 +109,22 @@ func isHeaderValue(s string) bool {
 
 // sendable reports whether net/http would send the request's method and header
 // at all, and refuses in its words. That is the caller's own mistake; seen from
-// outside it would be an error of which nothing is known.
-func sendable(req *http.Request) error {
+// outside it would be an error of which nothing is known. It returns the letters
+// with which the fields begin, so that the header need not be looked through again.
+func sendable(req *http.Request) (letters uint32, err error) {
 	if req.Method != "" && !isToken(req.Method) {
-		return fmt.Errorf("net/http: invalid method %s", quote(req.Method))
+		return 0, fmt.Errorf("net/http: invalid method %s", quote(req.Method))
 	}
 	for name, values := range req.Header {
 		if !isToken(name) {
-			return fmt.Errorf("net/http: invalid header field name %s", quote(name))
+			return 0, fmt.Errorf("net/http: invalid header field name %s", quote(name))
 		}
 		for _, value := range values {
 			if !isHeaderValue(value) {
-				return fmt.Errorf("net/http: invalid header field value for %s", quote(name))
+				return 0, fmt.Errorf("net/http: invalid header field value for %s", quote(name))
 			}
 		}
+		letters |= letter(name)
 	}
-	return nil
+	return letters, nil
 }

@@ -317,10 +317,16 @@ func isWord(value, word string) bool {
 // what a header name is.
 func isToken(s string) bool {
 	for i := range len(s) {
-		c := s[i]
-		if c <= ' ' || c >= 0x7f || strings.IndexByte("\"(),/:;<=>?@[\\]{}", c) >= 0 {
+		if !tokenChars[s[i]] {
 			return false
 		}
 	}
 	return s != ""
 }
+
+var tokenChars = func() (is [256]bool) {
+	for c := byte('!'); c <= '~'; c++ {
+		is[c] = strings.IndexByte("\"(),/:;<=>?@[\\]{}", c) < 0
+	}
+	return is
+}()

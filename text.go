@@ -2,7 +2,6 @@ package fedhttp
 
 import (
 	"strconv"
-	"strings"
 	"unicode/utf8"
 )
 
@@ -27,14 +26,13 @@ func bounded(s string) string {
 // enter decisions, spans, logs and errors. It does not allocate for plain text.
 func sanitize(s string) string {
 	s = bounded(s)
-	plain := func(r rune) bool { return ' ' <= r && r <= '~' }
-	if strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+	if isPlain(s) {
 		return s
 	}
 	escaped := make([]byte, 0, 2*len(s))
 	for len(s) > 0 {
 		r, size := utf8.DecodeRuneInString(s)
-		if plain(r) {
+		if ' ' <= r && r <= '~' {
 			escaped = append(escaped, byte(r))
 		} else {
 			q := strconv.QuoteToASCII(s[:size])
@@ -43,6 +41,15 @@ func sanitize(s string) string {
 		s = s[size:]
 	}
 	return string(escaped)
+}
+
+func isPlain(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
 }
 
 // quote returns s bounded, escaped and in double quotes, for error messages.

@@ -112,10 +112,9 @@ func (s span) ids(ctx context.Context) (traceID, spanID string) {
 // recording reports whether attributes are worth computing.
 func (s span) recording() bool { return s.Span != nil && s.IsRecording() }
 
-var (
-	startInternal = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindInternal)}
-	startClient   = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindClient)}
-)
+// startClient is the option of an attempt's span. The others are INTERNAL, which
+// is what a span is without one.
+var startClient = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindClient)}
 
 // nameOf names the span of a call.
 func (t *tracing) nameOf(capability string) string {
@@ -130,7 +129,7 @@ func (t *tracing) startCall(ctx context.Context, capability string) (context.Con
 	if !t.on() {
 		return ctx, span{}
 	}
-	ctx, s := t.tracer.Start(ctx, t.nameOf(capability), startInternal...)
+	ctx, s := t.tracer.Start(ctx, t.nameOf(capability))
 	return ctx, span{s}
 }
 
@@ -151,7 +150,7 @@ func (s span) set(attrs *attributes) {
 	attributePool.Put(attrs)
 }
 
-func (a *attributes) add(attrs ...attribute.KeyValue) { *a = append(*a, attrs...) }
+func (a *attributes) add(attr attribute.KeyValue) { *a = append(*a, attr) }
 
 // text adds an attribute that has something to say.
 func (a *attributes) text(key attribute.Key, value string) {
@@ -186,9 +185,16 @@ func (t *tracing) endCall(c *call) {
 	if d.HeldFor > 0 {
 		attrs.add(attrHeldMS.Int64(d.HeldFor.Milliseconds()))
 	}
-	degraded := c.last != nil && c.last.degraded
-	attrs.add(attrAttempts.Int(d.Attempts), attrRefreshes.Int(d.Refreshes),
-		attrDegraded.Bool(degraded), attrEscalated.Bool(d.Escalated))
+	if d.Refreshes > 0 {
+		attrs.add(attrRefreshes.Int(d.Refreshes))
+	}
+	if c.last != nil && c.last.degraded {
+		attrs.add(attrDegraded.Bool(true))
+	}
+	if d.Escalated {
+		attrs.add(attrEscalated.Bool(true))
+	}
+	attrs.add(attrAttempts.Int(d.Attempts))
 	if d.Outcome != OutcomeDelivered {
 		attrs.add(semconv.ErrorTypeKey.String(d.Outcome.String()))
 		c.span.SetStatus(codes.Error, d.Reason.String())
@@ -247,12 +253,15 @@ func (t *tracing) classified(c *call, a *attempt) {
 		attrs.add(semconv.HTTPRequestMethodOriginal(sanitize(original)))
 	}
 	u := c.in.URL // of a peer, so its host is plain
-	attrs.add(semconv.URLFull(u.Scheme+"://"+u.Host+u.EscapedPath()), semconv.ServerAddress(c.at.host), semconv.ServerPort(c.at.portNumber))
-	attrs.add(attrVerdict.String(a.verdict.String()), attrDelivery.String(a.delivery.String()))
+	attrs.add(semconv.URLFull(u.Scheme + "://" + u.Host + u.EscapedPath()))
+	attrs.add(semconv.ServerAddress(c.at.host))
+	attrs.add(semconv.ServerPort(c.at.portNumber))
+	attrs.add(attrVerdict.String(a.verdict.String()))
+	attrs.add(attrDelivery.String(a.delivery.String()))
 	failed := a.verdict != VerdictNone
 	if failed || len(a.reading.evidence) > 0 {
-		attrs.add(attrLayer.String(layerOf(a.reading.evidence).String()),
-			attribute.KeyValue{Key: attrEvidence, Value: evidenceValue(a.reading.evidence)})
+		attrs.add(attrLayer.String(layerOf(a.reading.evidence).String()))
+		attrs.add(attribute.KeyValue{Key: attrEvidence, Value: evidenceValue(a.reading.evidence)})
 	}
 	if c.sends > 1 {
 		attrs.add(semconv.HTTPRequestResendCount(c.sends - 1))
@@ -321,7 +330,7 @@ func (t *tracing) startHold(ctx context.Context) span {
 	if !t.on() {
 		return span{}
 	}
-	_, s := t.tracer.Start(ctx, "federation.hold", startInternal...)
+	_, s := t.tracer.Start(ctx, "federation.hold")
 	return span{s}
 }
 
@@ -330,7 +339,7 @@ func (t *tracing) endRefresh(c *call, start time.Time, result refreshResult) {
 	if !t.on() {
 		return
 	}
-	_, s := t.tracer.Start(c.Context, "federation.anchor.refresh", startInternal[0], trace.WithTimestamp(start))
+	_, s := t.tracer.Start(c.Context, "federation.anchor.refresh", trace.WithTimestamp(start))
 	version := c.peer.anchors.anchor().Version
 	if s.IsRecording() {
 		s.SetAttributes(attrPeer.String(c.peer.ID), attrResult.String(result.String()), attrAnchorVersion.String(sanitize(version)))

@@ -158,7 +158,7 @@ func TestTraceOutcomes(t *testing.T) {
 	// What every row has; a row can take it back with "".
 	common := map[string]string{
 		"peer.id": "STRING b", "capability.id": "STRING cap", "task.id": "STRING t", "scope": "STRING s",
-		"attempts": "INT64 1", "refreshes": "INT64 0", "peer.degraded": "BOOL false", "escalated": "BOOL false",
+		"attempts": "INT64 1",
 		"policy.digest": "STRING d3", "policy.basis": "STRING accepted", "negotiation.epoch": "INT64 3",
 		"anchor.version": "STRING 1",
 	}

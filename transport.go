@@ -314,7 +314,8 @@ func (f *preflight) run(req *http.Request, unknown Reason) refusal {
 	case f.peer == nil:
 		return refusal{outcome: OutcomeUnknownPeer, reason: unknown}
 	}
-	if err := sendable(req); err != nil {
+	var err error
+	if f.letters, err = sendable(req); err != nil {
 		return refusal{OutcomeCanceled, ReasonBadRequest, err}
 	}
 	return f.clear()
