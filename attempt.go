@@ -47,7 +47,7 @@ func (c *call) admit() bool {
 	b := c.peer.breaker.Load()
 	slot, ok := b.admit(c.sends > 0)
 	if !ok {
-		c.decision.RetryAt = b.retryAt(time.Now())
+		c.retryAt = b.retryAt(time.Now())
 	}
 	c.admitted = slot
 	return ok

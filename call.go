@@ -10,22 +10,27 @@ import (
 // attempts, and through [http.Response.Request] its response, find the call in
 // their context.
 type call struct {
-	context.Context // the caller's, with the call's span
 	preflight
 	in         *http.Request
 	body       bodySource
 	span       span
 	ownRefresh *refreshSpan // the last that this call waited for
 
-	values    [3][1]string // of the headers that this transport sets
-	admitted  slot         // for the send to come
-	sends     int
-	first     attempt
-	last      *attempt
-	resending bool    // the loop was told to send again and has not yet
-	stopped   refusal // why the loop ended short of a final verdict
+	values   [3][1]string // of the headers that this transport sets
+	admitted slot         // for the send to come
+	sends    int
+	first    attempt
+	last     *attempt
+	stopped  refusal // why the loop ended short of a final verdict
 
-	decision Decision
+	// How it ended, where nothing else here says it; see decision.
+	refreshes int
+	retryAt   time.Time
+	outcome   Outcome
+	reason    Reason
+	escalated bool
+
+	resending bool // the loop was told to send again and has not yet
 }
 
 type callKey struct{}
@@ -99,7 +104,7 @@ func (c *call) obtainAnchor() refusal {
 	start := time.Now()
 	waited, err := c.peer.anchors.ensure(c, c.peer.RequireAnchor, c.peer.Retry.MinRefreshInterval)
 	if waited {
-		c.decision.Refreshes++
+		c.refreshes++
 		c.t.tracing.endRefresh(c, start, c.peer.anchors.lastResult())
 	}
 	switch {
@@ -117,7 +122,10 @@ func (c *call) obtainAnchor() refusal {
 func (c *call) conclude() refusal {
 	a := c.last
 	a.slot.release(c.tally(a))
-	c.decision.CorrelationID = sanitize(a.reading.correlationID)
+	c.correlationID = sanitize(a.reading.correlationID)
+	if a.verdict != VerdictRejection {
+		c.policyReason = "" // of a denial that forbade the resend
+	}
 	if own := c.ownDoing(a); own != ReasonNone {
 		return refusal{OutcomeCanceled, own, c.failure(a)}
 	}
@@ -150,59 +158,58 @@ func (c *call) conclude() refusal {
 // RoundTripper contract asks for: a response that was obtained and is not
 // withheld, else an error, never both.
 func (c *call) end(r refusal) (*http.Response, error) {
-	d := &c.decision
-	d.Capability, d.TaskID = c.task.Capability, c.task.ID
-	d.Outcome, d.Reason = r.outcome, r.reason
-	d.PolicyDigest, d.Epoch, d.Basis = c.auth.Digest, c.auth.Epoch, c.auth.Basis
-	d.HeldFor = c.heldFor
-	d.Attempts = c.sends
+	c.outcome, c.reason = r.outcome, r.reason
+	kind, escalated := c.escalation()
+	c.escalated = escalated
+	d := c.decision()
+	if escalated {
+		c.t.escalate(c, Escalation{Kind: kind, Decision: d, At: time.Now()})
+	}
+	c.t.metrics.decision(c, &d)
+	c.t.logDecision(c, &d, kind, r.err)
+	c.t.tracing.endCall(c, &d)
+	switch a := c.last; {
+	case a == nil:
+	case a.resp != nil:
+		return a.handOver(), nil
+	default:
+		a.close()
+	}
+	return nil, &Error{Decision: d, Err: r.err}
+}
+
+// decision is what the call came to. It is put together when it is asked for:
+// most of it is known anyway, and few ask.
+func (c *call) decision() Decision {
+	d := Decision{
+		Capability: c.task.Capability, TaskID: c.task.ID, Outcome: c.outcome, Reason: c.reason,
+		CorrelationID: c.correlationID, PolicyReason: c.policyReason, HeldFor: c.heldFor,
+		Attempts: c.sends, Refreshes: c.refreshes, RetryAt: c.retryAt, Escalated: c.escalated,
+	}
 	if c.peer != nil {
 		d.Peer = c.peer.ID
 	}
-	var resp *http.Response
+	auth := c.auth
 	if a := c.last; a != nil {
-		d.PolicyDigest, d.Epoch, d.Basis = a.auth.Digest, a.auth.Epoch, a.auth.Basis
+		auth = a.auth
 		d.Evidence, d.Delivery, d.AnchorVersion = a.reading.evidence, a.delivery, a.anchor.Version
-		resp = a.resp
-	} else {
-		d.CorrelationID, d.PolicyReason = c.deniedID, c.deniedReason
 	}
-	e := c.escalate()
-	c.t.metrics.decision(c)
-	c.t.logDecision(c, r.err, e)
-	c.t.tracing.endCall(c)
-	if resp != nil {
-		return c.last.handOver(), nil
-	}
-	if c.last != nil {
-		c.last.close()
-	}
-	return nil, &Error{Decision: *d, Err: r.err}
+	d.PolicyDigest, d.Epoch, d.Basis = auth.Digest, auth.Epoch, auth.Basis
+	return d
 }
 
-// escalate tells an operator of what nobody else can mend. It returns what was
-// told, nil where there was nothing to.
-func (c *call) escalate() *Escalation {
-	d := &c.decision
-	var kind EscalationKind
+// escalation says which kind of escalation the outcome is, if it is one that
+// nobody but an operator can mend.
+func (c *call) escalation() (kind EscalationKind, escalated bool) {
 	switch {
-	case d.Outcome == OutcomeAmbiguous:
-		kind = EscalationAmbiguous
-	case d.Outcome == OutcomePolicyMismatch:
-		kind = EscalationPolicyMismatch
-	case d.Outcome == OutcomeRoutingFailed && d.Reason == ReasonPeerDistrustsUs:
-		kind = EscalationPeerDistrustsUs
-	case d.Outcome == OutcomeRoutingFailed && d.Reason != ReasonPeerDegraded:
-		kind = EscalationRoutingUnrepaired
-	default:
-		return nil
+	case c.outcome == OutcomeAmbiguous:
+		return EscalationAmbiguous, true
+	case c.outcome == OutcomePolicyMismatch:
+		return EscalationPolicyMismatch, true
+	case c.outcome == OutcomeRoutingFailed && c.reason == ReasonPeerDistrustsUs:
+		return EscalationPeerDistrustsUs, true
+	case c.outcome == OutcomeRoutingFailed && c.reason != ReasonPeerDegraded:
+		return EscalationRoutingUnrepaired, true
 	}
-	d.Escalated = true
-	e := &Escalation{Kind: kind, Decision: *d, At: time.Now()}
-	c.t.lastEscalations.add(*e)
-	c.t.metrics.escalation(c, e)
-	if c.t.escalations.sink != nil {
-		c.t.escalations.notify(c, *e)
-	}
-	return e
+	return 0, false
 }

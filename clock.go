@@ -11,6 +11,7 @@ import (
 // alone when that is done in time.
 type attemptClocks struct {
 	limit time.Duration
+	epoch time.Time // from which the clocks count
 
 	mu          sync.Mutex
 	first, last *attemptClock
@@ -22,7 +23,7 @@ type attemptClocks struct {
 type attemptClock struct {
 	clocks     *attemptClocks
 	running    bool
-	at         time.Time
+	at         time.Duration // when it ends
 	prev, next *attemptClock
 	expire     func()
 }
@@ -67,7 +68,7 @@ func (k *attemptClock) stop() {
 
 // add puts k at the end. s.mu is held.
 func (s *attemptClocks) add(k *attemptClock, now time.Time) {
-	k.running, k.at, k.prev, k.next = true, now.Add(s.limit), s.last, nil
+	k.running, k.at, k.prev, k.next = true, now.Sub(s.epoch)+s.limit, s.last, nil
 	if s.last == nil {
 		s.first = k
 	} else {
@@ -99,7 +100,7 @@ func (s *attemptClocks) wind(now time.Time) {
 		return
 	}
 	s.set = true
-	if wait := s.first.at.Sub(now); s.timer == nil {
+	if wait := s.first.at - now.Sub(s.epoch); s.timer == nil {
 		s.timer = time.AfterFunc(wait, s.ring)
 	} else {
 		s.timer.Reset(wait)
@@ -111,7 +112,7 @@ func (s *attemptClocks) ring() {
 	now := time.Now()
 	var over []func()
 	s.mu.Lock()
-	for s.first != nil && !now.Before(s.first.at) {
+	for s.first != nil && now.Sub(s.epoch) >= s.first.at {
 		over = append(over, s.first.expire)
 		s.remove(s.first)
 	}

@@ -13,7 +13,7 @@ func TestAttemptClocks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const clocks, limit = 300, time.Minute
-		s := attemptClocks{limit: limit}
+		s := attemptClocks{limit: limit, epoch: time.Now()}
 		random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same each time
 		began := time.Now()
 		all := make([]attemptClock, clocks)

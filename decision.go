@@ -354,5 +354,5 @@ func DecisionFromResponse(resp *http.Response) (Decision, bool) {
 	if !ok {
 		return Decision{}, false
 	}
-	return c.decision, true
+	return c.decision(), true
 }

@@ -33,10 +33,10 @@ var logLevels = [...]slog.Level{
 	OutcomeCanceled:         slog.LevelDebug,
 }
 
-// logDecision writes the line of a call that has ended. e is its escalation, nil
-// where there is none; without an Escalator the line is all that there is of it.
-func (t *Transport) logDecision(c *call, cause error, e *Escalation) {
-	d := &c.decision
+// logDecision writes the line of a call that has ended. kind is that of its
+// escalation, where d says that there is one; without an Escalator the line is all
+// that there is of it.
+func (t *Transport) logDecision(c *call, d *Decision, kind EscalationKind, cause error) {
 	if d.Outcome == OutcomeDelivered {
 		return
 	}
@@ -45,8 +45,8 @@ func (t *Transport) logDecision(c *call, cause error, e *Escalation) {
 		return
 	}
 	attrs := append(make([]slog.Attr, 0, 20), decisionAttrs(d)...)
-	if e != nil {
-		attrs = append(attrs, slog.String("escalation", e.Kind.String()))
+	if d.Escalated {
+		attrs = append(attrs, slog.String("escalation", kind.String()))
 	}
 	if cause != nil {
 		attrs = append(attrs, slog.String("error", sanitize(errorText(cause))))

@@ -53,14 +53,14 @@ func (f *preflight) hold(unresolved refusal) refusal {
 			break
 		}
 		alarm := f.t.alarms.join(until)
-		span := f.t.tracing.startHold(f.ctx)
+		span := f.t.tracing.startHold(f.Context)
 		refused = f.wait(alarm, late)
 		span.End()
 		f.t.alarms.leave(alarm)
 		p.held.leave(f.task.Capability, since)
 		took := time.Since(start)
 		f.heldFor += took
-		f.t.metrics.hold(f.ctx, p, took, refused.reason)
+		f.t.metrics.hold(f.Context, p, took, refused.reason)
 		return refused
 	}
 	f.tellCoordinator(unresolved.reason)
@@ -89,8 +89,8 @@ func (f *preflight) wait(alarm *alarm, late Reason) refusal {
 func (f *preflight) look(alarm *alarm, late Reason, turn *time.Time) (r refusal, over bool) {
 	now := time.Now()
 	switch {
-	case f.ctx.Err() != nil:
-		return refusal{OutcomePolicyUnresolved, ReasonContextEnded, contextError(f.ctx)}, true
+	case f.Err() != nil:
+		return refusal{OutcomePolicyUnresolved, ReasonContextEnded, contextError(f.Context)}, true
 	case f.t.lifetime.Err() != nil:
 		return refusal{OutcomePolicyUnresolved, ReasonClosed, ErrClosed}, true
 	}
@@ -121,7 +121,7 @@ func (f *preflight) sleep(changed, rung <-chan struct{}, turn time.Time) {
 		select {
 		case <-changed:
 		case <-rung:
-		case <-f.ctx.Done():
+		case <-f.Done():
 		}
 		return
 	}
@@ -130,7 +130,7 @@ func (f *preflight) sleep(changed, rung <-chan struct{}, turn time.Time) {
 	select {
 	case <-changed:
 	case <-rung:
-	case <-f.ctx.Done():
+	case <-f.Done():
 	case <-timer.C:
 	}
 }
@@ -144,7 +144,7 @@ func (f *preflight) tellCoordinator(reason Reason) {
 }
 
 func (f *preflight) notify(reason Reason) {
-	f.t.unresolved.notify(f.ctx, Unresolved{
+	f.t.unresolved.notify(f.Context, Unresolved{
 		Peer: f.peer.ID, Capability: f.task.Capability, Epoch: f.auth.Epoch, Digest: f.auth.Digest,
 		Reason: reason, Obligations: maps.Clone(f.task.Obligations), At: time.Now(),
 	})

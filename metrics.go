@@ -168,11 +168,11 @@ func newOption(attrs ...attribute.KeyValue) *option {
 }
 
 // decision counts a call that has ended.
-func (m *metrics) decision(c *call) {
+func (m *metrics) decision(c *call, d *Decision) {
 	if !m.on() {
 		return
 	}
-	l, d := &m.unknown, &c.decision
+	l := &m.unknown
 	if c.peer != nil {
 		l = &c.peer.labels
 	}

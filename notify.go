@@ -166,6 +166,15 @@ func (n *notifier[E]) deliver(next notice[E]) {
 	n.sink(ctx, next.event)
 }
 
+// escalate tells an operator. Without an Escalator the call's line in the log does.
+func (t *Transport) escalate(ctx context.Context, e Escalation) {
+	t.lastEscalations.add(e)
+	t.metrics.escalation(ctx, &e)
+	if t.escalations.sink != nil {
+		t.escalations.notify(ctx, e)
+	}
+}
+
 // logEscalation writes what could not be handed to the Escalator. It is all that
 // is left of it, so it is never left out.
 func (t *Transport) logEscalation(ctx context.Context, e Escalation, note string) {

@@ -237,7 +237,7 @@ func compilePeer(cfg Peer, fault func(field, format string, args ...any)) *peer 
 	p.signals = cfg.Signals.compile(fault)
 	p.routes = compileRoutes(cfg.Routes, fault)
 	p.Retry = cfg.Retry.withDefaults(fault)
-	p.clocks.limit = p.Retry.AttemptTimeout
+	p.clocks.limit, p.clocks.epoch = p.Retry.AttemptTimeout, time.Now()
 	p.Breaker = cfg.Breaker.withDefaults(fault)
 	p.Hold = cfg.Hold.withDefaults(fault)
 	p.Denial = cfg.Denial.withDefaults(fault)

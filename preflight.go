@@ -21,7 +21,8 @@ func (r refusal) ok() bool { return r.outcome == OutcomeDelivered }
 // on the stack until the task may go: a held task costs its goroutine and a
 // timer, and the rest of a call is made when there is one.
 type preflight struct {
-	ctx     context.Context // the caller's, with the call's span
+	context.Context // the caller's, with the call's span
+
 	t       *Transport
 	peer    *peer // nil: the URL belongs to none
 	at      *place
@@ -29,8 +30,9 @@ type preflight struct {
 	auth    Authorization
 	heldFor time.Duration
 	letters uint32 // with which the request's fields begin
-	// What the peer said with the denial that covers the task, if one does.
-	deniedID, deniedReason string
+	// What the peer said, bounded and escaped: with its answer, or with the denial
+	// that covers the task.
+	correlationID, policyReason string
 }
 
 // clear decides, holding the task where its policy is pending.
@@ -109,7 +111,7 @@ func (f *preflight) deniedBefore() (r refusal) {
 	if !denied {
 		return refusal{}
 	}
-	f.deniedID, f.deniedReason = denial.CorrelationID, denial.PolicyReason
+	f.correlationID, f.policyReason = denial.CorrelationID, denial.PolicyReason
 	return refusal{outcome: OutcomeScopeDenied, reason: ReasonDeniedBefore}
 }
 
@@ -130,7 +132,7 @@ func (c *call) recordDenial() {
 	c.record(Denial{
 		Peer: c.peer.ID, Capability: c.task.Capability, Scope: c.task.Scope,
 		Epoch: c.last.auth.Epoch, Digest: c.last.auth.Digest, TaskID: c.task.ID,
-		Status: status, PolicyReason: c.decision.PolicyReason, CorrelationID: c.decision.CorrelationID,
+		Status: status, PolicyReason: c.policyReason, CorrelationID: c.correlationID,
 		At: now, Until: now.Add(holdOff),
 	})
 }

@@ -17,7 +17,7 @@ const maxBodyRead = 4 << 10
 func (c *call) readPolicyReason(a *attempt) {
 	sig := &c.peer.signals
 	if reason := a.resp.Header.Get(sig.policyReason); reason != "" {
-		c.decision.PolicyReason = sanitize(reason)
+		c.policyReason = sanitize(reason)
 		return
 	}
 	if !sig.readProblemDetail {
@@ -36,7 +36,7 @@ func (c *call) readPolicyReason(a *attempt) {
 		Detail string `json:"detail"`
 	}
 	if json.Unmarshal(ahead, &problem) == nil {
-		c.decision.PolicyReason = sanitize(problem.Detail)
+		c.policyReason = sanitize(problem.Detail)
 	}
 }
 

@@ -339,7 +339,7 @@ func TestToldFlap(t *testing.T) {
 // What a sink asks with its context is another call.
 func TestDecisionInASink(t *testing.T) {
 	t.Parallel()
-	c := &call{Context: ContextWithTask(t.Context(), Task{Capability: "c"})}
+	c := &call{preflight: preflight{Context: ContextWithTask(t.Context(), Task{Capability: "c"})}}
 	ctx := detached{c}
 	if _, ok := TaskFromContext(ctx); ok {
 		t.Error("the sink has the task")

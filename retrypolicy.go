@@ -222,7 +222,7 @@ func (c *call) refresh(a *attempt) (refreshResult, refusal) {
 	if deadline, ok := c.Deadline(); ok && !k.nextFetch(p.Retry.MinRefreshInterval).Before(deadline) {
 		return refreshFailed, refusal{outcome: OutcomeRoutingFailed, reason: ReasonDeadline}
 	}
-	c.decision.Refreshes++
+	c.refreshes++
 	start := time.Now()
 	result, err := k.refresh(c, a.mark, a.anchor.Version, p.Retry.MinRefreshInterval)
 	c.t.tracing.endRefresh(c, start, result)

@@ -160,12 +160,11 @@ func (a *attributes) text(key attribute.Key, value string) {
 }
 
 // endCall puts the decision on the call's span and ends it.
-func (t *tracing) endCall(c *call) {
+func (t *tracing) endCall(c *call, d *Decision) {
 	if !c.span.recording() {
 		c.span.End()
 		return
 	}
-	d := &c.decision
 	attrs := attributePool.Get().(*attributes)
 	attrs.text(attrPeer, d.Peer)
 	attrs.text(attrCapability, sanitize(d.Capability))
@@ -174,7 +173,9 @@ func (t *tracing) endCall(c *call) {
 	attrs.text(attrOutcome, d.Outcome.String())
 	attrs.text(attrReason, d.Reason.String())
 	attrs.text(attrPolicyDigest, sanitize(d.PolicyDigest))
-	attrs.text(attrPolicyBasis, d.Basis.String())
+	if d.Capability != "" {
+		attrs.text(attrPolicyBasis, d.Basis.String())
+	}
 	attrs.text(attrCorrelationID, d.CorrelationID)
 	attrs.text(attrPolicyReason, d.PolicyReason)
 	attrs.text(attrAnchorVersion, sanitize(d.AnchorVersion))
@@ -339,7 +340,7 @@ func (t *tracing) endRefresh(c *call, start time.Time, result refreshResult) {
 	if !t.on() {
 		return
 	}
-	_, s := t.tracer.Start(c.Context, "federation.anchor.refresh", trace.WithTimestamp(start))
+	_, s := t.tracer.Start(c, "federation.anchor.refresh", trace.WithTimestamp(start))
 	version := c.peer.anchors.anchor().Version
 	if s.IsRecording() {
 		s.SetAttributes(attrPeer.String(c.peer.ID), attrResult.String(result.String()), attrAnchorVersion.String(sanitize(version)))

@@ -158,7 +158,7 @@ func TestTraceOutcomes(t *testing.T) {
 	// What every row has; a row can take it back with "".
 	common := map[string]string{
 		"peer.id": "STRING b", "capability.id": "STRING cap", "task.id": "STRING t", "scope": "STRING s",
-		"attempts": "INT64 1",
+		"attempts":      "INT64 1",
 		"policy.digest": "STRING d3", "policy.basis": "STRING accepted", "negotiation.epoch": "INT64 3",
 		"anchor.version": "STRING 1",
 	}
@@ -184,7 +184,7 @@ func TestTraceOutcomes(t *testing.T) {
 			task: Task{ID: "t"},
 			want: []map[string]string{{
 				"outcome": "STRING delivered", "capability.id": "", "scope": "", "correlation_id": "*",
-				"policy.digest": "", "negotiation.epoch": "", "policy.basis": "STRING no_obligation",
+				"policy.digest": "", "negotiation.epoch": "", "policy.basis": "",
 			}},
 			attempt: attempt("policy", "none", `["header=policy"]`, "answered"),
 		},

@@ -281,15 +281,15 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			return t.base.RoundTrip(req)
 		}
 	}
-	pre := preflight{ctx: req.Context(), t: t, at: at}
+	pre := preflight{Context: req.Context(), t: t, at: at}
 	if at != nil {
 		pre.peer = at.peer
 		pre.task = pre.peer.task(req)
 	} else {
-		pre.task, _ = TaskFromContext(pre.ctx)
+		pre.task, _ = TaskFromContext(pre.Context)
 	}
 	var callSpan span
-	pre.ctx, callSpan = t.tracing.startCall(pre.ctx, pre.task.Capability)
+	pre.Context, callSpan = t.tracing.startCall(pre.Context, pre.task.Capability)
 	r := pre.run(req, unknown)
 	// From here on there is a call, if only to say why it does not go out.
 	return newCall(&pre, req, callSpan).run(r)
@@ -300,7 +300,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 //
 //go:noinline
 func newCall(pre *preflight, req *http.Request, callSpan span) *call {
-	return &call{Context: pre.ctx, preflight: *pre, in: req, span: callSpan}
+	return &call{preflight: *pre, in: req, span: callSpan}
 }
 
 // run decides whether the request may go to its peer at all. unknown is why
@@ -309,8 +309,8 @@ func (f *preflight) run(req *http.Request, unknown Reason) refusal {
 	switch {
 	case f.t.lifetime.Err() != nil:
 		return refusal{OutcomeCanceled, ReasonClosed, ErrClosed}
-	case f.ctx.Err() != nil:
-		return refusal{OutcomeCanceled, ReasonContextEnded, contextError(f.ctx)}
+	case f.Context.Err() != nil:
+		return refusal{OutcomeCanceled, ReasonContextEnded, contextError(f.Context)}
 	case f.peer == nil:
 		return refusal{outcome: OutcomeUnknownPeer, reason: unknown}
 	}
