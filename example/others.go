@@ -32,6 +32,7 @@ const (
 	revoked = "archive"  // B has dropped the agreement that A holds
 	endless = "forecast" // does not answer before the caller has gone
 	failing = "mirror"   // its route at B leads nowhere
+	shaky   = "preview"  // B says that its own word cannot be taken
 )
 
 // runOthers makes calls until A has met each outcome that it has not met yet.
@@ -81,6 +82,12 @@ func runOthers(ctx context.Context, newClient makeClient) (s others, err error) 
 		hang(w, r)
 	})
 	send(calling, o.b.URL, fedhttp.Task{ID: "abandoned", Capability: endless})
+
+	// A failure that B's routing layer owns up to, while B is degraded.
+	o.b.On("/"+shaky+"/doubtful", fedtest.Raw(http.StatusServiceUnavailable, http.Header{
+		fedtest.HeaderDegraded: {"true"}, fedtest.HeaderPolicyEvaluated: {"false"}, fedtest.HeaderCorrelationID: {"90000001"},
+	}, ""))
+	send(ctx, o.b.URL, fedhttp.Task{ID: "doubtful", Capability: shaky})
 
 	// B's routing layer fails, says so, and goes on failing after the refresh,
 	// until A's breaker opens. The one call more is the one that is not sent.

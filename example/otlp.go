@@ -17,9 +17,12 @@ import (
 // serviceName is what a trace backend lists the traces under.
 const serviceName = "fedhttp-example"
 
-// serviceResource names A in a trace backend.
+// serviceResource names A in a trace backend. The host says that all spans have
+// one clock: the span of an attempt lasts until its response has been read, and so
+// longer than its parent, which Jaeger would call a clock that is wrong.
 func serviceResource() *resource.Resource {
-	return resource.NewSchemaless(attribute.String("service.name", serviceName), attribute.String("service.namespace", orgA))
+	return resource.NewSchemaless(attribute.String("service.name", serviceName), attribute.String("service.namespace", orgA),
+		attribute.String("host.name", orgA+"-1"), attribute.String("ip", "127.0.0.1")) // the second is what Jaeger v1 asks for
 }
 
 const (

@@ -132,12 +132,18 @@ func wantedOfCall(n *node) attrs {
 	attempts, refreshes := n.below(roleAttempt), n.below(roleRefresh)
 	sent := len(attempts) > 0
 	want := attrs{
-		"federation.outcome":       text(oneOf(outcomeNames())),
-		"federation.attempts":      number(strconv.Itoa(len(attempts))),
-		"federation.refreshes":     number(strconv.Itoa(len(refreshes))),
-		"federation.peer.degraded": boolean(`false`), // and so it stays in the job
-		"federation.escalated":     boolean(strconv.FormatBool(escalates(outcome, reason))),
-		"federation.task.id":       text(taskID).orNone(),
+		"federation.outcome":  text(oneOf(outcomeNames())),
+		"federation.attempts": number(strconv.Itoa(len(attempts))),
+		"federation.task.id":  text(taskID).orNone(),
+	}
+	if n := len(refreshes); n > 0 {
+		want["federation.refreshes"] = number(strconv.Itoa(n))
+	}
+	if reason == "peer_degraded" {
+		want["federation.peer.degraded"] = boolean(`true`)
+	}
+	if escalates(outcome, reason) {
+		want["federation.escalated"] = boolean(`true`)
 	}
 	if outcome != "delivered" {
 		want["federation.reason"] = text(oneOf(outcomes[outcome]))
@@ -167,7 +173,9 @@ func wantedOfCall(n *node) attrs {
 		want["federation.policy.reason"] = text(policyReason)
 		want["federation.correlation_id"] = text(correlationID)
 	}
-	wantPolicy(want, outcome, n.text("federation.policy.basis"), sent)
+	if named {
+		wantPolicy(want, outcome, n.text("federation.policy.basis"), sent)
+	}
 	return want
 }
 

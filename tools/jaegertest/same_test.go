@@ -68,11 +68,7 @@ func differUI(got uiSpan, service string, sent span) (problems []string) {
 		complain("the service", service, want)
 	}
 	for _, warning := range got.Warnings {
-		// An attempt ends with its response's body, and so after its call. Jaeger
-		// takes that for two clocks where no host is named.
-		if !strings.HasPrefix(warning, "clock skew adjustment disabled") {
-			complain("the warning", warning, "none")
-		}
+		complain("the warning", warning, "none")
 	}
 	// It drops what a link says, and keeps where it leads.
 	var want []uiReference
