@@ -35,6 +35,9 @@ func TestReadme(t *testing.T) {
 	for _, row := range tableRow.FindAllStringSubmatch(text, -1) {
 		family := row[2]
 		described[family] = true
+		if !strings.HasPrefix(family, strings.ReplaceAll(row[1], ".", "_")) {
+			t.Errorf("%s does not come of %s", family, row[1])
+		}
 		want := map[string]bool{}
 		for _, label := range quoted.FindAllStringSubmatch(row[3], -1) {
 			want[label[1]] = true
