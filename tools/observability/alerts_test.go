@@ -64,6 +64,9 @@ func TestAlerts(t *testing.T) {
 			if len(rule.Annotations[name]) < 20 {
 				t.Errorf("%s: it has no %s", rule.Alert, name)
 			}
+			for _, word := range e.unknownWords(rule.Annotations[name]) {
+				t.Errorf("%s: its %s names %s, which is nothing", rule.Alert, name, word)
+			}
 		}
 	}
 }

@@ -98,6 +98,9 @@ func TestDashboard(t *testing.T) {
 		if len(deref(p.Description)) < 40 {
 			fault("its description does not say what to do")
 		}
+		for _, word := range e.unknownWords(deref(p.Description)) {
+			fault("its description names %s, which is nothing", word)
+		}
 		if deref(p.FieldConfig.Defaults.Unit) == "" {
 			fault("it has no unit")
 		}

@@ -177,6 +177,27 @@ func (e *exposition) known(name string) bool {
 	return e.metrics[name] != nil || e.families[name] != nil
 }
 
+// tokenInText is a word that can only be a name.
+var tokenInText = regexp.MustCompile(`\b[a-z]+(?:_[a-z]+)+\b`)
+
+// unknownWords returns the words of a text for people that look like a name and
+// are none: no metric, no label of one, and no value of a label.
+func (e *exposition) unknownWords(text string) (unknown []string) {
+	for _, word := range tokenInText.FindAllString(text, -1) {
+		known := e.known(word)
+		for _, m := range e.metrics {
+			known = known || m.labels[word] != nil
+		}
+		for _, set := range closedSets {
+			known = known || set().UnmarshalText([]byte(word)) == nil
+		}
+		if !known {
+			unknown = append(unknown, word)
+		}
+	}
+	return unknown
+}
+
 // unused returns the families of fedhttp that none of the queries asks for.
 func (e *exposition) unused(asked []string) (unused []string) {
 	for family, names := range e.families {
