@@ -29,7 +29,7 @@ GOLANGCI := $(BIN)/golangci-lint
 JAEGER   := $(BIN)/jaeger
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint fmt-check vet tidy-check golangci gates fuzz stress bench cover tools-check example-check observability-check jaeger test-jaeger vuln clean
+.PHONY: help test lint fmt-check vet tidy-check golangci gates bench-check fuzz stress bench cover tools-check example-check observability-check jaeger test-jaeger vuln clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -77,6 +77,9 @@ $(GOLANGCI): tools/lint/go.mod tools/lint/go.sum
 
 gates: ## the exact allocation counts, which the race detector would change
 	@go test -count=1 -run 'Allocs' .
+
+bench-check: ## what fedhttp costs against otelhttp alone, in one run
+	@go run -C bench ./cmd/gate
 
 fuzz: ## run each fuzz target of each package for FUZZTIME (10s)
 	@FUZZTIME="$(FUZZTIME)" .ci/fuzz $(MODULES)

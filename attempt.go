@@ -29,14 +29,14 @@ type attempt struct {
 	anchor *Anchor       // and which anchor
 	mark   uint64        // fetches that begin after it have a higher number
 
-	fence   fence
-	expired bool // AttemptTimeout ended it
+	fence fence
 
 	// What came of it. One of resp and err is nil.
 	resp     *http.Response
 	err      error
-	delivery Delivery
 	reading  reading
+	delivery Delivery
+	expired  bool // AttemptTimeout ended it
 	degraded bool
 	verdict  Verdict
 	reason   Reason
@@ -65,14 +65,12 @@ func (c *call) send() {
 	a.slot, c.admitted = c.admitted, slot{}
 	a.auth, a.anchor, a.mark = c.auth, p.anchors.anchor(), p.anchors.mark()
 
-	ctx, cancel := context.WithCancel(c)
-	a.cancel = cancel
-	spanCtx := c.t.tracing.startAttempt(ctx, c, a, before)
-	a.fence.cancel = cancel
+	ctx, cancel := context.WithCancel(c.t.tracing.startAttempt(c, a, before))
+	a.cancel, a.fence.cancel = cancel, cancel
 	a.trace.GetConn, a.trace.GotConn = a.fence.getConn, a.fence.gotConn
 	// The copy lives in the attempt, not on its own; WithContext is inlined.
-	a.request = *c.in.WithContext(httptrace.WithClientTrace(spanCtx, &a.trace))
-	a.request.Header = c.headers(spanCtx, a)
+	a.request = *c.in.WithContext(httptrace.WithClientTrace(ctx, &a.trace))
+	a.request.Header = c.headers(ctx, a)
 	a.request.Body = c.body.take(&a.clock)
 	a.begun = p.clocks.start(&a.clock, cancel)
 
@@ -132,7 +130,9 @@ func (c *call) headers(ctx context.Context, a *attempt) http.Header {
 		h.own()
 	}
 	names := &c.peer.signals
-	h.strip(c.peer.strip, c.letters, c.t.tracing.keeps(ctx, c.peer.Propagation))
+	if c.peer.strip.letters&c.letters != 0 {
+		h.strip(c.peer.strip, c.t.tracing.keeps(ctx, c.peer.Propagation))
+	}
 	h.set(names.policyDigest, c.auth.Digest, &c.values[0])
 	h.set(names.negotiationEpoch, epoch, &c.values[1])
 	h.set(names.anchorVersion, a.anchor.Version, &c.values[2])

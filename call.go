@@ -14,6 +14,7 @@ type call struct {
 	in         *http.Request
 	body       bodySource
 	span       span
+	room       *attributes  // for the attributes of its spans; nil: not yet
 	ownRefresh *refreshSpan // the last that this call waited for
 
 	values   [3][1]string // of the headers that this transport sets

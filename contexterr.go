@@ -59,6 +59,22 @@ func redactedText(s string) string {
 	return redactedURL(u)
 }
 
+// escapedPath is u.EscapedPath(), which is slow with the many paths in which
+// there is nothing to escape.
+func escapedPath(u *url.URL) string {
+	if u.RawPath != "" {
+		return u.EscapedPath()
+	}
+	for i := range len(u.Path) {
+		switch c := u.Path[i]; {
+		case 'a' <= c && c <= 'z', '0' <= c && c <= '9', 'A' <= c && c <= 'Z', c == '/', c == '-', c == '_', c == '.', c == '~':
+		default:
+			return u.EscapedPath()
+		}
+	}
+	return u.Path
+}
+
 // redactedURL is u without userinfo, query and fragment, which may hold secrets.
 func redactedURL(u *url.URL) string {
 	if u == nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"regexp"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fedhttp/fedhttp"
+	"github.com/fedhttp/fedhttp/fedstatus"
 	"github.com/fedhttp/fedhttp/fedtest"
 )
 
@@ -146,6 +148,23 @@ func ExamplePolicyBook() {
 	// true
 }
 
+// The operator's page.
+func mountStatus(admin *http.ServeMux, transport *fedhttp.Transport, operatorsOnly func(http.Handler) http.Handler) {
+	admin.Handle("GET /federation", operatorsOnly(fedstatus.Handler(transport)))
+}
+
+func TestReadmeStatus(t *testing.T) {
+	t.Parallel()
+	admin := http.NewServeMux()
+	mountStatus(admin, newTestTransport(t, fedhttp.Config{Peers: []fedhttp.Peer{testPeer("b", "https://b.example")}}),
+		func(h http.Handler) http.Handler { return h })
+	answer := httptest.NewRecorder()
+	admin.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/federation", nil))
+	if answer.Code != http.StatusOK || !strings.Contains(answer.Body.String(), "https://b.example") {
+		t.Errorf("%d: %s", answer.Code, answer.Body)
+	}
+}
+
 // Every Go snippet of the README stands in this file, and so compiles and runs.
 func TestReadmeSnippets(t *testing.T) {
 	t.Parallel()
@@ -159,8 +178,8 @@ func TestReadmeSnippets(t *testing.T) {
 	}
 	bare := func(s string) string { return regexp.MustCompile(`(?m)^\s+`).ReplaceAllString(s, "") }
 	snippets := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllSubmatch(readme, -1)
-	if len(snippets) < 4 {
-		t.Errorf("%d snippets in the README, want the 4 there are", len(snippets))
+	if len(snippets) < 5 {
+		t.Errorf("%d snippets in the README, want the 5 there are", len(snippets))
 	}
 	for _, snippet := range snippets {
 		if !strings.Contains(bare(string(source)), bare(string(snippet[1]))) {

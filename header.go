@@ -2,6 +2,7 @@ package fedhttp
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 )
@@ -18,11 +19,12 @@ const headerRoom = 6
 
 func (o *ownedHeader) own() http.Header {
 	if !o.owned {
-		h := make(http.Header, len(o.h)+headerRoom)
-		for name, values := range o.h {
-			h[name] = values
+		if len(o.h) == 0 {
+			o.h = make(http.Header, headerRoom)
+		} else {
+			o.h = maps.Clone(o.h) // which copies it as it lies
 		}
-		o.h, o.owned = h, true
+		o.owned = true
 	}
 	return o.h
 }
@@ -38,12 +40,8 @@ func (o *ownedHeader) set(name, value string, room *[1]string) {
 
 // strip removes the fields of the set, however the caller has spelled them: a
 // name that was put into the map by hand goes out as it stands, and the peer
-// reads any spelling. letters are those that the names begin with, as sendable
-// says. traceparent and tracestate can be kept.
-func (o *ownedHeader) strip(s *fieldSet, letters uint32, keepTraceContext bool) {
-	if s.letters&letters == 0 {
-		return
-	}
+// reads any spelling. traceparent and tracestate can be kept.
+func (o *ownedHeader) strip(s *fieldSet, keepTraceContext bool) {
 	for spelled := range o.h {
 		if s.letters&letter(spelled) == 0 {
 			continue

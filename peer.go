@@ -135,8 +135,9 @@ func (f faults) err() error {
 type peerTable struct {
 	peers    []*peer
 	byOrigin map[origin]*place
-	// byHost answers for the usual spellings without normalising anything.
-	byHost map[hostKey]*place
+	// byHost answers for the usual spellings of each scheme without normalising
+	// anything.
+	byHost map[string]map[string]*place
 }
 
 // place is one origin of a peer.
@@ -146,13 +147,11 @@ type place struct {
 	portNumber int
 }
 
-type hostKey struct{ scheme, host string }
-
 // lookup returns the peer that u belongs to and the origin of it, nil where
 // there is none.
 func (t *peerTable) lookup(u *url.URL) (*place, Reason) {
 	if u != nil && u.Opaque == "" {
-		if at := t.byHost[hostKey{u.Scheme, u.Host}]; at != nil {
+		if at := t.byHost[u.Scheme][u.Host]; at != nil {
 			return at, ReasonNone
 		}
 	}
@@ -170,7 +169,7 @@ func (t *peerTable) lookup(u *url.URL) (*place, Reason) {
 // before join those that it finds. state returns what outlives a change of
 // configuration.
 func compilePeers(peers []Peer, found faults, state func(Peer) *peerState) (*peerTable, error) {
-	t := &peerTable{byOrigin: make(map[origin]*place), byHost: make(map[hostKey]*place)}
+	t := &peerTable{byOrigin: make(map[origin]*place), byHost: map[string]map[string]*place{"http": {}, "https": {}}}
 	ids := make(map[string]int, len(peers))
 	for i, cfg := range peers {
 		where := fmt.Sprintf("Peers[%d] (%s)", i, quote(cfg.ID))
@@ -194,9 +193,9 @@ func compilePeers(peers []Peer, found faults, state func(Peer) *peerState) (*pee
 			t.byOrigin[o] = at
 			text := o.String()
 			host := text[len(o.scheme)+len("://"):]
-			t.byHost[hostKey{o.scheme, host}] = at
+			t.byHost[o.scheme][host] = at
 			if o.port == defaultPort(o.scheme) {
-				t.byHost[hostKey{o.scheme, host + ":" + o.port}] = at
+				t.byHost[o.scheme][host+":"+o.port] = at
 			}
 		}
 		t.peers = append(t.peers, p)

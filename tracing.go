@@ -142,12 +142,26 @@ var attributePool = sync.Pool{New: func() any {
 	return &room
 }}
 
-// set sets the attributes and gives their room back.
-func (s span) set(attrs *attributes) {
-	s.SetAttributes(*attrs...)
-	clear(*attrs)
-	*attrs = (*attrs)[:0]
-	attributePool.Put(attrs)
+// attributes returns the room for the attributes of the call's next span.
+func (c *call) attributes() *attributes {
+	if c.room == nil {
+		c.room = attributePool.Get().(*attributes)
+	}
+	c.emptyRoom()
+	return c.room
+}
+
+// emptyRoom keeps nothing alive that a span had.
+func (c *call) emptyRoom() {
+	clear(*c.room)
+	*c.room = (*c.room)[:0]
+}
+
+// giveBack is called once no span of the call wants attributes any more.
+func (c *call) giveBack() {
+	c.emptyRoom()
+	attributePool.Put(c.room)
+	c.room = nil
 }
 
 func (a *attributes) add(attr attribute.KeyValue) { *a = append(*a, attr) }
@@ -165,7 +179,7 @@ func (t *tracing) endCall(c *call, d *Decision) {
 		c.span.End()
 		return
 	}
-	attrs := attributePool.Get().(*attributes)
+	attrs := c.attributes()
 	attrs.text(attrPeer, d.Peer)
 	attrs.text(attrCapability, sanitize(d.Capability))
 	attrs.text(attrTask, sanitize(d.TaskID))
@@ -200,15 +214,16 @@ func (t *tracing) endCall(c *call, d *Decision) {
 		attrs.add(semconv.ErrorTypeKey.String(d.Outcome.String()))
 		c.span.SetStatus(codes.Error, d.Reason.String())
 	}
-	c.span.set(attrs)
+	c.span.SetAttributes(*attrs...)
+	c.giveBack()
 	c.span.End()
 }
 
 // startAttempt begins the CLIENT span of an attempt. That of a resend is linked
 // to the attempt before it and to the refresh that allowed it.
-func (t *tracing) startAttempt(ctx context.Context, c *call, a *attempt, before *attempt) context.Context {
+func (t *tracing) startAttempt(c *call, a, before *attempt) context.Context {
 	if !t.on() {
-		return ctx
+		return c
 	}
 	options := startClient
 	if before != nil {
@@ -218,7 +233,7 @@ func (t *tracing) startAttempt(ctx context.Context, c *call, a *attempt, before 
 		}
 		options = []trace.SpanStartOption{startClient[0], trace.WithLinks(links...)}
 	}
-	ctx, s := t.tracer.Start(ctx, method(c.in), options...)
+	ctx, s := t.tracer.Start(c, method(c.in), options...)
 	a.span = span{s}
 	return ctx
 }
@@ -248,13 +263,13 @@ func (t *tracing) classified(c *call, a *attempt) {
 	if !a.span.recording() {
 		return
 	}
-	attrs := attributePool.Get().(*attributes)
+	attrs := c.attributes()
 	attrs.add(methodAttribute(c.in))
 	if original := c.in.Method; original != "" && method(c.in) != original {
 		attrs.add(semconv.HTTPRequestMethodOriginal(sanitize(original)))
 	}
 	u := c.in.URL // of a peer, so its host is plain
-	attrs.add(semconv.URLFull(u.Scheme + "://" + u.Host + u.EscapedPath()))
+	attrs.add(semconv.URLFull(u.Scheme + "://" + u.Host + escapedPath(u)))
 	attrs.add(semconv.ServerAddress(c.at.host))
 	attrs.add(semconv.ServerPort(c.at.portNumber))
 	attrs.add(attrVerdict.String(a.verdict.String()))
@@ -275,7 +290,7 @@ func (t *tracing) classified(c *call, a *attempt) {
 		attrs.add(semconv.ErrorTypeKey.String(kind))
 		a.span.SetStatus(codes.Error, a.reason.String())
 	}
-	a.span.set(attrs)
+	a.span.SetAttributes(*attrs...)
 }
 
 // errorType is the semantic conventions' error.type of an attempt; "" for one
