@@ -47,7 +47,8 @@ func (o *ownedHeader) strip(s *fieldSet, keepTraceContext bool) {
 			continue
 		}
 		name := http.CanonicalHeaderKey(spelled)
-		if s.has(name) && !(keepTraceContext && (name == "Traceparent" || name == "Tracestate")) {
+		kept := keepTraceContext && (name == "Traceparent" || name == "Tracestate")
+		if s.has(name) && !kept {
 			delete(o.own(), spelled)
 		}
 	}

@@ -83,7 +83,7 @@ func vtLabels(attrs []attribute.KeyValue) string {
 	var texts []string
 	for _, kv := range attrs {
 		if key := string(kv.Key); key != "server.address" && key != "server.port" {
-			texts = append(texts, strings.TrimPrefix(key, "federation.")+"="+kv.Value.Emit())
+			texts = append(texts, strings.TrimPrefix(key, "federation.")+"="+kv.Value.String())
 		}
 	}
 	return strings.Join(texts, " ")
@@ -144,7 +144,7 @@ func TestMetrics(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _ = r.client.Do(elsewhere) //nolint:bodyclose // refused
+		_, _ = r.client.Do(elsewhere)
 		odd := r.request(t.Context(), "PURGE", Task{ID: "odd"}, nil)
 		r.do(odd)
 

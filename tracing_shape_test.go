@@ -148,7 +148,7 @@ func vtLinks(span sdktrace.ReadOnlySpan) string {
 	for _, link := range span.Links() {
 		text := fmt.Sprint(link.Attributes[0].Value.AsString(), " ", link.SpanContext.SpanID())
 		for _, kv := range link.Attributes[1:] {
-			text += fmt.Sprint(" ", kv.Key, "=", kv.Value.Emit())
+			text += fmt.Sprint(" ", kv.Key, "=", kv.Value.String())
 		}
 		links = append(links, text)
 	}

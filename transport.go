@@ -309,7 +309,7 @@ func (f *preflight) run(req *http.Request, unknown Reason) refusal {
 	switch {
 	case f.t.lifetime.Err() != nil:
 		return refusal{OutcomeCanceled, ReasonClosed, ErrClosed}
-	case f.Context.Err() != nil:
+	case f.Err() != nil:
 		return refusal{OutcomeCanceled, ReasonContextEnded, contextError(f.Context)}
 	case f.peer == nil:
 		return refusal{outcome: OutcomeUnknownPeer, reason: unknown}
