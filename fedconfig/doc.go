@@ -1,0 +1,2 @@
+// Package fedconfig reads peers from YAML or JSON.
+package fedconfig
