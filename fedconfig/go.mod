@@ -4,10 +4,13 @@ go 1.26.0
 
 require (
 	github.com/fedhttp/fedhttp v0.0.0
+	github.com/fsnotify/fsnotify v1.10.1
 	github.com/google/go-cmp v0.7.0
 	go.opentelemetry.io/otel/metric v1.47.0
 	go.opentelemetry.io/otel/trace v1.47.0
 )
+
+require golang.org/x/sys v0.48.0 // indirect
 
 require (
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect

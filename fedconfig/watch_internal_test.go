@@ -1,0 +1,94 @@
+package fedconfig
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedhttp/fedhttp"
+)
+
+func onePeer(i int) string {
+	return fmt.Sprintf("peers: [{id: p%d, origins: [https://p.example]}]", i)
+}
+
+// TestWatchManyEvents: events that come together are one reading, and events
+// without an end do not put it off for ever. The interval is the last resort.
+func TestWatchManyEvents(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "peers.yaml")
+	written := 0
+	put := func() {
+		written++
+		if err := os.WriteFile(path, []byte(onePeer(written)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		transport, err := fedhttp.NewTransport(fedhttp.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer transport.Close()
+		start := time.Now()
+		var reloads []string
+		w := &watch{
+			path: path, transport: transport, interval: defaultInterval, logger: slog.New(slog.DiscardHandler),
+			onReload: func(peers []fedhttp.Peer) {
+				reloads = append(reloads, fmt.Sprintf("%s at %v", peers[0].ID, time.Since(start)))
+			},
+		}
+		wake := make(chan struct{})
+		put()
+		go func() { _ = w.run(t.Context(), wake) }()
+		synctest.Wait()
+		// Ten writes, 10 ms apart: read 100 ms after the last.
+		for range 10 {
+			time.Sleep(10 * time.Millisecond)
+			put()
+			wake <- struct{}{}
+		}
+		time.Sleep(900 * time.Millisecond) // until 1 s
+		// Writes without an end: read each second.
+		for range 44 {
+			time.Sleep(60 * time.Millisecond)
+			put()
+			wake <- struct{}{}
+		}
+		time.Sleep(time.Second)
+		put() // and nobody says so
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		want := "p1 at 0s\np11 at 200ms\np28 at 2.06s\np45 at 3.08s\np55 at 3.74s\np56 at 30s"
+		if got := strings.Join(reloads, "\n"); got != want {
+			t.Errorf("reloads:\n%s\nwant:\n%s", got, want)
+		}
+	})
+}
+
+// TestWatchReports: what is wrong is said once, and with slog where nobody asked
+// for it in another way.
+func TestWatchReports(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		transport, err := fedhttp.NewTransport(fedhttp.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer transport.Close()
+		var log bytes.Buffer
+		w := &watch{path: "no/such/peers.yaml", transport: transport, interval: time.Second, logger: slog.New(slog.NewTextHandler(&log, nil))}
+		go func() { _ = w.run(t.Context(), nil) }()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "level=ERROR") || !strings.Contains(got, "no/such/peers.yaml") {
+			t.Errorf("log:\n%s", got)
+		}
+	})
+}
