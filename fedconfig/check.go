@@ -193,7 +193,7 @@ func namesIn(t reflect.Type, names map[string]bool) map[string]bool {
 func (c *config) words(message string, at *spot) string {
 	if len(at.names) > 0 {
 		// The root may repeat the value in any form, so only what it wants is kept.
-		wanted := at.want
+		wanted := at.want()
 		plain := quoted.ReplaceAllString(message, "")
 		if i := strings.LastIndex(plain, "; want "); i >= 0 && !strings.Contains(plain[i:], at.expanded) {
 			wanted = plain[i+len("; want "):]

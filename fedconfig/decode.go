@@ -21,9 +21,10 @@ type spot struct {
 	source   string   // of a scalar with references, as the file has it
 	expanded string   // the same with the references replaced: never to be shown
 	names    []string // the variables of this value and all in it
-	want     string   // what belongs here, in words
-	faulty   bool     // it has a fault already, and its value says nothing
-	step     string   // from its parent: "Signals", "[0]", `["key"]`
+	typ      reflect.Type
+	override string // what belongs here, where the type says too little
+	faulty   bool   // it has a fault already, and its value says nothing
+	step     string // from its parent: "Signals", "[0]", `["key"]`
 	children []*spot
 }
 
@@ -33,17 +34,23 @@ func (s *spot) child(step, path string, at place, t reflect.Type) *spot {
 	} else {
 		path = s.path + "." + path
 	}
-	c := &spot{path: path, place: at, step: step, want: want(t)}
+	c := &spot{path: path, place: at, step: step, typ: t}
 	s.children = append(s.children, c)
 	return c
 }
 
 func (s *spot) field(f field, of reflect.Type, at place) *spot {
 	c := s.child(f.name, f.key, at, of.Field(f.index).Type)
-	if f.want != "" {
-		c.want = f.want
-	}
+	c.override = f.want
 	return c
+}
+
+// want says in words what belongs here.
+func (s *spot) want() string {
+	if s.override != "" {
+		return s.override
+	}
+	return want(s.typ)
 }
 
 // find returns the spot that the steps lead to, or the last one on the way that
@@ -108,7 +115,7 @@ func (d *decoder) decode(n *node, v reflect.Value, at *spot) {
 	}
 	switch {
 	case n.kind == null:
-		d.fault(at, "has no value; want %s, or the key left out for the default", at.want)
+		d.fault(at, "has no value; want %s, or the key left out for the default", at.want())
 	case t == durationType, t == timeType, isEnum(t), t.Kind() == reflect.String, t.Kind() == reflect.Bool,
 		v.CanInt(), v.CanFloat():
 		d.scalar(n, v, at)
@@ -157,7 +164,7 @@ func want(t reflect.Type) string {
 func (d *decoder) object(n *node, v reflect.Value, at *spot) {
 	t := v.Type()
 	if n.kind != mapping {
-		d.fault(at, "is %v; want %s", n.kind, at.want)
+		d.fault(at, "is %v; want %s", n.kind, at.want())
 		return
 	}
 	fields := fieldsOf(t)
@@ -185,7 +192,7 @@ func (d *decoder) object(n *node, v reflect.Value, at *spot) {
 	for _, f := range fields {
 		if _, given := seen[f.key]; f.required && !given {
 			child := at.field(f, t, at.place)
-			d.fault(child, "is missing; want %s", child.want)
+			d.fault(child, "is missing; want %s", child.want())
 		}
 	}
 }
@@ -228,7 +235,7 @@ func (d *decoder) duplicate(key *node, name string, seen map[string]place, at *s
 
 func (d *decoder) list(n *node, v reflect.Value, at *spot) {
 	if n.kind != sequence {
-		d.fault(at, "is %v; want %s", n.kind, at.want)
+		d.fault(at, "is %v; want %s", n.kind, at.want())
 		return
 	}
 	v.Set(reflect.MakeSlice(v.Type(), len(n.items), len(n.items)))
@@ -243,7 +250,7 @@ func (d *decoder) list(n *node, v reflect.Value, at *spot) {
 func (d *decoder) table(n *node, v reflect.Value, at *spot) {
 	t := v.Type()
 	if n.kind != mapping {
-		d.fault(at, "is %v; want %s", n.kind, at.want)
+		d.fault(at, "is %v; want %s", n.kind, at.want())
 		return
 	}
 	v.Set(reflect.MakeMapWithSize(t, len(n.pairs)))
@@ -286,7 +293,7 @@ func (d *decoder) inherit(at *spot) {
 func (d *decoder) scalar(n *node, v reflect.Value, at *spot) {
 	t := v.Type()
 	if n.kind == sequence || n.kind == mapping {
-		d.fault(at, "is %v; want %s", n.kind, at.want)
+		d.fault(at, "is %v; want %s", n.kind, at.want())
 		return
 	}
 	value, shown, ok := d.resolve(n, at)
@@ -297,7 +304,7 @@ func (d *decoder) scalar(n *node, v reflect.Value, at *spot) {
 	is := func(k kind) bool { return n.kind == k || len(at.names) > 0 }
 	switch {
 	case n.kind == number && t == durationType:
-		d.fault(at, "%s has no unit; want %s", shown, at.want)
+		d.fault(at, "%s has no unit; want %s", shown, at.want())
 		return
 	case t.Kind() == reflect.String && !is(text):
 		d.fault(at, "%s is %v; want text: put it in quotes", shown, n.kind)
@@ -305,7 +312,7 @@ func (d *decoder) scalar(n *node, v reflect.Value, at *spot) {
 	case isEnum(t) && is(text) && len(at.names) == 0:
 		tokens := tokensOf(t)
 		if near := nearest(value, tokens); near != "" && near != value {
-			d.fault(at, "%s is not known; did you mean %s? want %s", shown, near, at.want)
+			d.fault(at, "%s is not known; did you mean %s? want %s", shown, near, at.want())
 			return
 		}
 	}
@@ -327,7 +334,7 @@ func (d *decoder) scalar(n *node, v reflect.Value, at *spot) {
 		ok = is(number) && set(v, value, parseFloat)
 	}
 	if !ok {
-		d.fault(at, "%s does not fit; want %s", shown, at.want)
+		d.fault(at, "%s does not fit; want %s", shown, at.want())
 	}
 }
 

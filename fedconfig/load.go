@@ -35,7 +35,7 @@ func Parse(name string, data []byte) ([]fedhttp.Peer, error) {
 
 func parse(name string, data []byte) (*config, error) {
 	found := faults{file: name}
-	c := &config{root: &spot{want: want(reflect.TypeFor[document]())}}
+	c := &config{root: &spot{typ: reflect.TypeFor[document]()}}
 	if data, ok := plain(data, &found); ok {
 		c.decode(name, data, &found)
 	}

@@ -70,7 +70,7 @@ func addSyntax(data []byte, err error, found *faults) {
 	}
 	hint := ""
 	switch {
-	case errors.Is(err, errDepth):
+	case strings.Contains(why, errDepth.Error()):
 		why = errDepth.Error()
 	case strings.HasPrefix(strings.TrimLeft(string(line), " "), "\t"):
 		hint = "; indent with spaces, not with tabs"
