@@ -24,7 +24,7 @@
 // No headers, bodies, terms or tokens are in it. URLs in what it shows (an
 // anchor source's error may have one) lack their userinfo, query and fragment.
 // What callers and peers named (capabilities, task ids, reasons, correlation
-// ids) is cut after 256 bytes, marked by "…", and characters other than
+// ids) is cut after 256 bytes, marked by "...", and characters other than
 // printable ASCII are escaped as in a Go string, as in the logs: nothing can
 // hide, turn the direction of the text or look like another. The page has no
 // script and nothing from elsewhere, and its Content-Security-Policy allows

@@ -102,7 +102,7 @@ func checkText(t *testing.T, text string) {
 		"held": s.HeldKeys[0].Capability, "held peer": s.HeldKeys[0].Peer, "held digest": s.HeldKeys[0].Digest,
 		"task id": s.Escalations[0].TaskID, "scope": s.Denials[0].Scope,
 	} {
-		if got != shown(text) || len(got) > 4*maxText+len("…") {
+		if got != shown(text) || len(got) > 4*maxText+len(cutMark) {
 			t.Errorf("%.80q: %s is %.80q, want %.80q", text, name, got, shown(text))
 		}
 	}
