@@ -181,7 +181,7 @@ func testColours(t *testing.T, b *browser) {
 		p.eval(t, `Array.from(document.querySelectorAll('#peers .badge'), e => { const r = e.getBoundingClientRect();
 			return {Text: e.textContent, X: r.x + scrollX, Y: r.y + scrollY, W: r.width, H: r.height} })`, &badges)
 		want := map[string]string{
-			"breaker open": "red", "anchor expired": "red", "denial budget spent": "red",
+			"breaker open": "red", "anchor expired": "red", "denial budget spent": "red", "2 escalations": "red",
 			"degraded": "yellow", "anchor refresh failed": "yellow", "healthy": "green",
 		}
 		seen := make(map[string]bool)

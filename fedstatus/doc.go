@@ -6,7 +6,8 @@
 // anchor's age and end, its denials and what is left of their budget, its held
 // tasks and calls in flight; the held tasks by key, the one that has waited
 // longest first; and the last 100 escalations and denials with their correlation
-// ids. Peers that need attention come first.
+// ids. Peers that need attention come first; a peer
+// with an escalation within the last hour is one of them ([ProblemEscalations]).
 //
 // # Mounting it
 //

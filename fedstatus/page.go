@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"html/template"
 	"math"
+	"slices"
 	"strings"
 	"time"
 )
@@ -33,17 +34,21 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"span":   span,
 	"count":  count,
 	"words":  func(token any) string { return strings.ReplaceAll(fmt.Sprint(token), "_", " ") },
-	"counted": func(s Summary) []string {
+	"counted": func(s Status) []string {
 		var all []string
 		for _, p := range problems {
-			if n := s.Problems[p]; n > 0 {
+			switch n := s.Summary.Problems[p]; {
+			case n == 0:
+			case p == ProblemEscalations:
+				all = append(all, fmt.Sprintf("%d with escalations (%d, the last %s)", n, s.Summary.RecentEscalations, newMoment(s.At, s.Summary.LastEscalationAt).Relative))
+			default:
 				all = append(all, fmt.Sprintf("%d %s", n, strings.ReplaceAll(string(p), "_", " ")))
 			}
 		}
 		return all
 	},
 	"grave": func(p Problem) bool {
-		return p == ProblemBreakerOpen || p == ProblemAnchorExpired || p == ProblemDenialBudgetSpent
+		return slices.Index(problems, p) <= slices.Index(problems, ProblemEscalations)
 	},
 }).Parse(pageHTML))
 

@@ -17,59 +17,70 @@ const (
 	maxEvidence = 16
 )
 
+// recently is how long an escalation makes its peer one that needs attention.
+const recently = time.Hour
+
 // snapshot reads the state. All text in it has passed shown, all times timeOf.
 func snapshot(src source, now time.Time) Status {
-	states := src.Status()
+	all := src.Status()
 	escalations := src.RecentEscalations()
+	peers := peerStates(all, escalations, now)
 	s := Status{
 		At:          timeOf(now),
-		Summary:     summarize(states, now),
+		Summary:     summarize(peers),
 		Escalations: convert(escalations, escalationOf),
 		Denials:     convert(src.RecentDenials(), func(d fedhttp.Denial) Denial { return denialOf(d, now) }),
 	}
-	escalated := make(map[string]int)
-	for _, e := range escalations[:len(s.Escalations)] {
-		escalated[e.Decision.Peer]++
-	}
-	first := worstFirst(states, now)
-	s.PeersOmitted = len(states) - len(first)
+	first := worstFirst(peers)
+	s.PeersOmitted = len(peers) - len(first)
 	s.Peers = make([]Peer, 0, len(first))
-	for _, p := range first {
-		s.Peers = append(s.Peers, peerOf(p, escalated[p.ID], now))
+	for i := range first {
+		s.Peers = append(s.Peers, peerOf(&first[i]))
 	}
-	s.HeldKeys = longestFirst(states)
+	s.HeldKeys = longestFirst(all)
 	s.HeldKeysOmitted = s.Summary.HeldKeys - len(s.HeldKeys)
 	return s
 }
 
-func summarize(states []fedhttp.PeerStatus, now time.Time) Summary {
-	s := Summary{Peers: len(states), Problems: make(map[Problem]int, len(problems))}
-	for _, p := range problems {
-		s.Problems[p] = 0
-	}
-	for i := range states {
-		p := &states[i]
-		found := problemsOf(p, now)
-		if len(found) > 0 {
-			s.NeedAttention++
-		}
-		for _, problem := range found {
-			s.Problems[problem]++
-		}
-		s.Held += p.Held
-		s.HeldKeys += len(p.HeldTasks)
-		for _, h := range p.HeldTasks {
-			s.OldestHeldSeconds = max(s.OldestHeldSeconds, seconds(h.OldestFor))
-		}
-		s.InFlight += p.InFlight
-		s.Denials += p.Denials
-	}
-	return s
+// peerState is what there is to tell of a peer.
+type peerState struct {
+	*fedhttp.PeerStatus
+	escalated
+	problems []Problem // the worst first
 }
 
-// problemsOf returns what is wrong with the peer, the worst first.
-func problemsOf(p *fedhttp.PeerStatus, now time.Time) []Problem {
-	var found []Problem
+// escalated is what the escalations tell of a peer.
+type escalated struct {
+	recently int
+	last     time.Time
+}
+
+// peerStates returns the states of the peers, in their order. The escalations are
+// the newest first.
+func peerStates(all []fedhttp.PeerStatus, escalations []fedhttp.Escalation, now time.Time) []peerState {
+	of := make(map[string]escalated)
+	for _, e := range escalations[:min(len(escalations), maxRecent)] {
+		known := of[e.Decision.Peer]
+		if e.At.After(known.last) {
+			known.last = e.At
+		}
+		if now.Sub(e.At) < recently {
+			known.recently++
+		}
+		of[e.Decision.Peer] = known
+	}
+	states := make([]peerState, len(all))
+	for i := range all {
+		p := peerState{PeerStatus: &all[i], escalated: of[all[i].ID]}
+		p.problems = problemsOf(&p, now)
+		states[i] = p
+	}
+	return states
+}
+
+// problemsOf returns what is wrong with the peer, the worst first. It is not nil.
+func problemsOf(p *peerState, now time.Time) []Problem {
+	found := []Problem{}
 	for _, problem := range problems {
 		var has bool
 		switch problem {
@@ -79,6 +90,8 @@ func problemsOf(p *fedhttp.PeerStatus, now time.Time) []Problem {
 			has = !p.AnchorExpiresAt.IsZero() && !now.Before(p.AnchorExpiresAt)
 		case ProblemDenialBudgetSpent:
 			has = p.DenialsLeft == 0
+		case ProblemEscalations:
+			has = p.recently > 0
 		case ProblemBreakerHalfOpen:
 			has = p.Breaker == "half-open"
 		case ProblemDegraded:
@@ -93,26 +106,47 @@ func problemsOf(p *fedhttp.PeerStatus, now time.Time) []Problem {
 	return found
 }
 
-// worstFirst returns the first maxPeers peers, ordered by their worst problem.
-func worstFirst(states []fedhttp.PeerStatus, now time.Time) []*fedhttp.PeerStatus {
-	type ranked struct {
-		peer *fedhttp.PeerStatus
-		rank int
+func summarize(peers []peerState) Summary {
+	s := Summary{Peers: len(peers), Problems: make(map[Problem]int, len(problems))}
+	for _, p := range problems {
+		s.Problems[p] = 0
 	}
-	all := make([]ranked, len(states))
-	for i := range states {
-		all[i] = ranked{&states[i], len(problems)}
-		if found := problemsOf(&states[i], now); len(found) > 0 {
-			all[i].rank = slices.Index(problems, found[0])
+	var last time.Time
+	for i := range peers {
+		p := &peers[i]
+		if len(p.problems) > 0 {
+			s.NeedAttention++
 		}
+		for _, problem := range p.problems {
+			s.Problems[problem]++
+		}
+		s.RecentEscalations += p.recently
+		if p.last.After(last) {
+			last = p.last
+		}
+		s.Held += p.Held
+		s.HeldKeys += len(p.HeldTasks)
+		for _, h := range p.HeldTasks {
+			s.OldestHeldSeconds = max(s.OldestHeldSeconds, seconds(h.OldestFor))
+		}
+		s.InFlight += p.InFlight
+		s.Denials += p.Denials
 	}
-	slices.SortStableFunc(all, func(a, b ranked) int { return cmp.Compare(a.rank, b.rank) })
-	all = all[:min(len(all), maxPeers)]
-	peers := make([]*fedhttp.PeerStatus, len(all))
-	for i, r := range all {
-		peers[i] = r.peer
+	s.LastEscalationAt = timeOf(last)
+	return s
+}
+
+// worstFirst returns the first maxPeers peers, ordered by their worst problem.
+func worstFirst(peers []peerState) []peerState {
+	rank := func(p peerState) int {
+		if len(p.problems) == 0 {
+			return len(problems)
+		}
+		return slices.Index(problems, p.problems[0])
 	}
-	return peers
+	sorted := slices.Clone(peers)
+	slices.SortStableFunc(sorted, func(a, b peerState) int { return cmp.Compare(rank(a), rank(b)) })
+	return sorted[:min(len(sorted), maxPeers)]
 }
 
 // longestFirst returns the maxHeldKeys keys of all peers that wait longest.
@@ -145,12 +179,13 @@ func longestFirst(states []fedhttp.PeerStatus) []HeldKey {
 	return keys
 }
 
-func peerOf(p *fedhttp.PeerStatus, escalated int, now time.Time) Peer {
+func peerOf(p *peerState) Peer {
 	return Peer{
 		ID:      shown(p.ID),
 		Origins: convert(p.Origins[:min(len(p.Origins), maxOrigins)], shown), OriginsOmitted: max(0, len(p.Origins)-maxOrigins),
-		Problems: append([]Problem{}, problemsOf(p, now)...),
-		Held:     p.Held, HeldKeys: len(p.HeldTasks), InFlight: p.InFlight, RecentEscalations: escalated,
+		Problems: p.problems,
+		Held:     p.Held, HeldKeys: len(p.HeldTasks), InFlight: p.InFlight,
+		RecentEscalations: p.recently, LastEscalationAt: timeOf(p.last),
 		Denials: p.Denials, DenialsLeft: p.DenialsLeft,
 		Breaker: shown(p.Breaker), BreakerRetryAt: timeOf(p.BreakerRetryAt), Degraded: p.Degraded,
 		Anchor: Anchor{

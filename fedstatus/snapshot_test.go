@@ -92,28 +92,71 @@ func TestJSONNames(t *testing.T) {
 
 func TestProblems(t *testing.T) {
 	t.Parallel()
-	well := fedhttp.PeerStatus{Breaker: "closed", DenialsLeft: -1}
 	for name, test := range map[string]struct {
-		change func(*fedhttp.PeerStatus)
+		change func(*peerState)
 		want   []Problem
 	}{
-		"none":               {func(*fedhttp.PeerStatus) {}, nil},
-		"breaker off":        {func(p *fedhttp.PeerStatus) { p.Breaker = "off" }, nil},
-		"tasks are held":     {func(p *fedhttp.PeerStatus) { p.Held = 9 }, nil},
-		"anchor ends later":  {func(p *fedhttp.PeerStatus) { p.AnchorExpiresAt = noon.Add(1) }, nil},
-		"budget left":        {func(p *fedhttp.PeerStatus) { p.DenialsLeft = 1 }, nil},
-		"open":               {func(p *fedhttp.PeerStatus) { p.Breaker = "open" }, []Problem{ProblemBreakerOpen}},
-		"anchor ends now":    {func(p *fedhttp.PeerStatus) { p.AnchorExpiresAt = noon }, []Problem{ProblemAnchorExpired}},
-		"budget spent":       {func(p *fedhttp.PeerStatus) { p.DenialsLeft = 0 }, []Problem{ProblemDenialBudgetSpent}},
-		"half-open":          {func(p *fedhttp.PeerStatus) { p.Breaker = "half-open" }, []Problem{ProblemBreakerHalfOpen}},
-		"degraded":           {func(p *fedhttp.PeerStatus) { p.Degraded = true }, []Problem{ProblemDegraded}},
-		"last fetch failed":  {func(p *fedhttp.PeerStatus) { p.AnchorError = "x" }, []Problem{ProblemAnchorRefreshFailed}},
-		"open, not believed": {func(p *fedhttp.PeerStatus) { p.Breaker, p.Degraded = "open", true }, []Problem{ProblemBreakerOpen, ProblemDegraded}},
+		"none":               {func(*peerState) {}, []Problem{}},
+		"breaker off":        {func(p *peerState) { p.Breaker = "off" }, []Problem{}},
+		"tasks are held":     {func(p *peerState) { p.Held = 9 }, []Problem{}},
+		"anchor ends later":  {func(p *peerState) { p.AnchorExpiresAt = noon.Add(1) }, []Problem{}},
+		"budget left":        {func(p *peerState) { p.DenialsLeft = 1 }, []Problem{}},
+		"open":               {func(p *peerState) { p.Breaker = "open" }, []Problem{ProblemBreakerOpen}},
+		"anchor ends now":    {func(p *peerState) { p.AnchorExpiresAt = noon }, []Problem{ProblemAnchorExpired}},
+		"budget spent":       {func(p *peerState) { p.DenialsLeft = 0 }, []Problem{ProblemDenialBudgetSpent}},
+		"escalations":        {func(p *peerState) { p.recently = 1 }, []Problem{ProblemEscalations}},
+		"old escalations":    {func(p *peerState) { p.last = noon }, []Problem{}},
+		"half-open":          {func(p *peerState) { p.Breaker = "half-open" }, []Problem{ProblemBreakerHalfOpen}},
+		"degraded":           {func(p *peerState) { p.Degraded = true }, []Problem{ProblemDegraded}},
+		"last fetch failed":  {func(p *peerState) { p.AnchorError = "x" }, []Problem{ProblemAnchorRefreshFailed}},
+		"open, not believed": {func(p *peerState) { p.Breaker, p.Degraded = "open", true }, []Problem{ProblemBreakerOpen, ProblemDegraded}},
 	} {
-		p := well
+		p := peerState{PeerStatus: &fedhttp.PeerStatus{Breaker: "closed", DenialsLeft: -1}}
 		test.change(&p)
 		if diff := cmp.Diff(test.want, problemsOf(&p, noon)); diff != "" {
 			t.Errorf("%s: -want +got\n%s", name, diff)
+		}
+	}
+}
+
+// TestPeerEscalations: a peer needs attention for an hour after its last escalation,
+// whatever becomes of the other peers.
+func TestPeerEscalations(t *testing.T) {
+	t.Parallel()
+	ago := func(peer string, d time.Duration) fedhttp.Escalation {
+		return fedhttp.Escalation{At: noon.Add(-d), Decision: fedhttp.Decision{Peer: peer}}
+	}
+	src := stub{
+		peers: []fedhttp.PeerStatus{{ID: "none", DenialsLeft: -1}, {ID: "old", DenialsLeft: -1}, {ID: "new", DenialsLeft: -1}},
+		escalations: []fedhttp.Escalation{
+			ago("nobody", 0), ago("new", 3*time.Minute), ago("new", time.Hour-time.Nanosecond), ago("new", time.Hour), ago("old", time.Hour), ago("old", 2*time.Hour),
+		},
+	}
+	s := snapshot(src, noon)
+	last := noon.Add(-3 * time.Minute).UTC()
+	if s.Summary.NeedAttention != 1 || s.Summary.RecentEscalations != 2 || !s.Summary.LastEscalationAt.Equal(last) {
+		t.Errorf("%+v", s.Summary)
+	}
+	want := []Peer{
+		{ID: "new", Problems: []Problem{ProblemEscalations}, RecentEscalations: 2, LastEscalationAt: last},
+		{ID: "none", Problems: []Problem{}},
+		{ID: "old", Problems: []Problem{}, LastEscalationAt: noon.Add(-time.Hour).UTC()},
+	}
+	for i := range want {
+		want[i].DenialsLeft, want[i].Origins = -1, []string{}
+	}
+	if diff := cmp.Diff(want, s.Peers); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+	page := rendered(t, typeHTML, src)
+	for _, want := range []string{
+		"<strong>1 of 3 peers need attention</strong>: 1 with escalations (2, the last 3 min ago).",
+		`<span class="badge bad">2 escalations</span>`,
+		`<a href="#escalations">last escalation</a> <time datetime="` + last.Format(time.RFC3339) + `">3 min ago, `,
+		`<a href="#escalations">last escalation</a> <time datetime="` + last.Add(-57*time.Minute).Format(time.RFC3339) + `">1 h ago, `,
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("lacks %q", want)
 		}
 	}
 }
@@ -163,12 +206,13 @@ func TestBounds(t *testing.T) {
 		p.HeldTasks = append(p.HeldTasks, fedhttp.HeldStatus{Capability: fmt.Sprint("capability ", i), Tasks: 1, OldestFor: time.Duration(20_000+i) * time.Second})
 	}
 	for range 1000 {
-		src.escalations = append(src.escalations, fedhttp.Escalation{Decision: fedhttp.Decision{Peer: "peer 9999", Evidence: make([]fedhttp.Evidence, 1000)}})
+		src.escalations = append(src.escalations, fedhttp.Escalation{At: noon, Decision: fedhttp.Decision{Peer: "peer 9999", Evidence: make([]fedhttp.Evidence, 1000)}})
 		src.denials = append(src.denials, fedhttp.Denial{})
 	}
 	s := snapshot(src, noon)
 	want := Summary{
-		Peers: 10_000, NeedAttention: 1, Problems: s.Summary.Problems, Held: 20_000, HeldKeys: 20_000, OldestHeldSeconds: 39_999,
+		Peers: 10_000, NeedAttention: 1, Problems: s.Summary.Problems, RecentEscalations: maxRecent, LastEscalationAt: noon.UTC(),
+		Held: 20_000, HeldKeys: 20_000, OldestHeldSeconds: 39_999,
 		InFlight: 10_000, Denials: 10_000,
 	}
 	if diff := cmp.Diff(want, s.Summary); diff != "" {
@@ -231,7 +275,9 @@ func TestTimes(t *testing.T) {
 // TestEveryField: every field of the JSON is filled from what the library tells.
 func TestEveryField(t *testing.T) {
 	t.Parallel()
-	s := snapshot(saying("x"), noon)
+	src := saying("x")
+	src.escalations[0].At = noon
+	s := snapshot(src, noon)
 	check := func(v any, empty ...string) {
 		t.Helper()
 		for f, value := range reflect.ValueOf(v).Fields() {

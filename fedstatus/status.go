@@ -30,6 +30,9 @@ type Summary struct {
 	NeedAttention int `json:"need_attention"`
 	// Problems is how many peers have each, zero included.
 	Problems map[Problem]int `json:"problems"`
+	// RecentEscalations is the sum of the peers', and LastEscalationAt the latest.
+	RecentEscalations int       `json:"recent_escalations"`
+	LastEscalationAt  time.Time `json:"last_escalation_at,omitzero"`
 	// Held tasks wait under HeldKeys keys, the oldest for OldestHeldSeconds.
 	Held              int     `json:"held"`
 	HeldKeys          int     `json:"held_keys"`
@@ -51,6 +54,8 @@ const (
 	// ProblemDenialBudgetSpent: the peer has denied so often that tasks are
 	// refused locally.
 	ProblemDenialBudgetSpent Problem = "denial_budget_spent"
+	// ProblemEscalations: calls to the peer were escalated within the last hour.
+	ProblemEscalations Problem = "escalations"
 	// ProblemBreakerHalfOpen: trials alone are sent to the peer.
 	ProblemBreakerHalfOpen Problem = "breaker_half_open"
 	// ProblemDegraded: the peer's signals are not believed, so nothing is resent.
@@ -60,7 +65,7 @@ const (
 )
 
 var problems = []Problem{
-	ProblemBreakerOpen, ProblemAnchorExpired, ProblemDenialBudgetSpent,
+	ProblemBreakerOpen, ProblemAnchorExpired, ProblemDenialBudgetSpent, ProblemEscalations,
 	ProblemBreakerHalfOpen, ProblemDegraded, ProblemAnchorRefreshFailed,
 }
 
@@ -76,9 +81,11 @@ type Peer struct {
 	Held     int `json:"held"`
 	HeldKeys int `json:"held_keys"`
 	InFlight int `json:"in_flight"`
-	// RecentEscalations is how many of Status.Escalations are the peer's.
-	RecentEscalations int `json:"recent_escalations"`
-	Denials           int `json:"denials"`
+	// RecentEscalations is how many of Status.Escalations are the peer's and of the
+	// last hour, and LastEscalationAt the time of the peer's last, however old.
+	RecentEscalations int       `json:"recent_escalations"`
+	LastEscalationAt  time.Time `json:"last_escalation_at,omitzero"`
+	Denials           int       `json:"denials"`
 	// DenialsLeft is what is left of the budget; -1: there is none.
 	DenialsLeft int `json:"denials_left"`
 	// Breaker is "closed", "half-open", "open" or "off".

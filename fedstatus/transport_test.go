@@ -178,8 +178,9 @@ func TestTransport(t *testing.T) {
 		s := r.json(t)
 		wantSummary := fedstatus.Summary{
 			Peers: 5, NeedAttention: 3, Held: 3, HeldKeys: 2, OldestHeldSeconds: 25, Denials: 3,
+			RecentEscalations: 2, LastEscalationAt: at(10 * time.Second),
 			Problems: map[fedstatus.Problem]int{
-				"breaker_open": 1, "breaker_half_open": 0, "denial_budget_spent": 1, "degraded": 1, "anchor_expired": 0, "anchor_refresh_failed": 1,
+				"breaker_open": 1, "breaker_half_open": 0, "denial_budget_spent": 1, "escalations": 1, "degraded": 1, "anchor_expired": 0, "anchor_refresh_failed": 1,
 			},
 		}
 		if diff := cmp.Diff(wantSummary, s.Summary); diff != "" {
@@ -190,7 +191,7 @@ func TestTransport(t *testing.T) {
 		}
 		anchor := fedstatus.Anchor{Version: "1", AgeSeconds: now.Sub(began).Seconds(), ExpiresAt: began.Add(time.Hour).UTC()}
 		wantPeers := []fedstatus.Peer{
-			{ID: "fails", Problems: []fedstatus.Problem{"breaker_open", "degraded"}, RecentEscalations: 2, DenialsLeft: 3, Breaker: "open", BreakerRetryAt: at(-50 * time.Second), Degraded: true, Anchor: anchor},
+			{ID: "fails", Problems: []fedstatus.Problem{"breaker_open", "escalations", "degraded"}, RecentEscalations: 2, LastEscalationAt: at(10 * time.Second), DenialsLeft: 3, Breaker: "open", BreakerRetryAt: at(-50 * time.Second), Degraded: true, Anchor: anchor},
 			{ID: "denies", Problems: []fedstatus.Problem{"denial_budget_spent"}, Denials: 3, Breaker: "closed", Anchor: anchor},
 			{ID: "anchorless", Problems: []fedstatus.Problem{"anchor_refresh_failed"}, DenialsLeft: 3, Breaker: "closed", Anchor: fedstatus.Anchor{Error: "nobody answers"}},
 			{ID: "well", Problems: []fedstatus.Problem{}, DenialsLeft: 3, Breaker: "closed", Anchor: anchor},
@@ -241,8 +242,8 @@ func TestTransport(t *testing.T) {
 
 		text := r.text()
 		for _, want := range []string{
-			"\n3 of 5 peers need attention: 1 breaker open, 1 denial budget spent, 1 degraded, 1 anchor refresh failed.\n",
-			"\n3 tasks held", "\n0 calls in flight", "\n2 recent escalations", "\n3 denials",
+			"\n3 of 5 peers need attention: 1 breaker open, 1 denial budget spent, 1 with escalations (2, the last 10 s ago), 1 degraded, 1 anchor refresh failed.\n",
+			"\n3 tasks held", "\n0 calls in flight", "\n2 escalations in the last hour", "\n3 denials",
 			"\nnext trial in 50 s, ", "\n0 left in the budget", "\n1, fetched 1 min 25 s ago", "Last fetch failed: nobody answers\n",
 			"\nsooner\n", "\n25 s\n", "\nepoch 7\nsha256:77\n", "\nc-1\n", "\nc-2\n", "\n10 s ago\n", "\nNARROWED\nstatus 403\n", "\nuntil in 13 min 35 s, ",
 		} {

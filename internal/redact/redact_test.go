@@ -43,6 +43,7 @@ func TestText(t *testing.T) {
 		`"Get \"https://h.example/?SECRET SECRET\": EOF"`:    `"Get \"https://h.example/\": EOF"`,
 		`"Get \"https://h.example/?a=\\\"SECRET\": EOF"`:     `"Get \"https://h.example/\": EOF"`,
 		`"Get \"https://h.example/?SECRET\\\\\": EOF"`:       `"Get \"https://h.example/\": EOF"`,
+		`"Get \"https://h.example/a\": EOF"`:                 `"Get \"https://h.example/a\": EOF"`,
 		`"\"Get \\\"https://h.example/?SECRET\\\": EOF\" x"`: `"\"Get \\\"https://h.example/\\\": EOF\" x"`,
 		`"\"https://h.example/?SECRET" and more`:             `"\"https://h.example/" and more`,
 		`{"a":"https://h.example/?SECRET","b":"://SECRET@"}`: `{"a":"https://h.example/","b":"://"}`,
