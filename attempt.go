@@ -155,6 +155,9 @@ func (c *call) judge(a *attempt) {
 			now = time.Now()
 		}
 		a.reading = p.signals.read(a.resp.Header, a.resp.StatusCode, a.anchor.IssuedAt, now)
+		if len(p.signals.dialects) > 0 {
+			c.listen(a)
+		}
 		a.degraded = a.degraded || a.reading.degraded
 		f.status, f.failureStatus = a.resp.StatusCode, p.signals.isFailure(a.resp.StatusCode)
 	}
@@ -162,7 +165,7 @@ func (c *call) judge(a *attempt) {
 	a.verdict, a.reason = classify(f)
 	if a.reason == ReasonNoSignal && a.reading.correlationID != "" {
 		if layer := c.resolve(a.reading.correlationID); layer != LayerUnknown {
-			a.reading.evidence = append(a.reading.evidence, Evidence{SourceCorrelationResolver, layer})
+			a.reading.evidence = append(a.reading.evidence, Evidence{Source: SourceCorrelationResolver, Layer: layer})
 			f.evidence = a.reading.evidence
 			a.verdict, a.reason = classify(f)
 		}

@@ -91,11 +91,26 @@ const (
 	SourceDelivery                          // our own proof that nothing was delivered
 	SourceTLSAlert                          // the peer's TLS alert about our certificate
 	SourceHTTP2Refusal                      // the peer refused the HTTP/2 stream, and is trusted to mean it
+
+	// The dialects.
+	SourceProxyStatus
+	SourceBearer
+	SourceProblem
+	SourceHTTP
+	SourceEnvoy
+	SourceIstio
+	SourceLinkerd
+	SourceKong
+	SourceAWSAPIGateway
+	SourceCloudflare
+	SourceNginx
+	SourceDSP
 )
 
 var sourceNames = []string{
 	"header", "correlation_prefix", "correlation_resolver", "anchor_issued_at", "delivery", "tls_alert",
 	"http2_refusal",
+	"proxy_status", "bearer", "problem", "http", "envoy", "istio", "linkerd", "kong", "aws_apigateway", "cloudflare", "nginx", "dsp",
 }
 
 // String returns the source's token, such as "header".
@@ -116,15 +131,47 @@ func (s *Source) UnmarshalText(text []byte) error {
 type Evidence struct {
 	Source Source `json:"source"`
 	Layer  Layer  `json:"layer"`
+	// Ignored says why the evidence decides nothing, where it does not.
+	Ignored Ignored `json:"ignored,omitzero"`
+}
+
+// Ignored is why evidence decides nothing. It is a closed set; the zero value is
+// IgnoredNot.
+type Ignored uint8
+
+// Why evidence is ignored.
+const (
+	IgnoredNot      Ignored = iota // it decides
+	IgnoredUnpinned                // nobody has named the hop that said so; see Dialect
+)
+
+var ignoredNames = []string{"", "unpinned"}
+
+// String returns the reason's token, such as "unpinned"; "" for IgnoredNot.
+func (i Ignored) String() string { return enumString(ignoredNames, "reason to ignore", i) }
+
+// MarshalText returns the reason's token, or an error for a value outside the set.
+func (i Ignored) MarshalText() ([]byte, error) {
+	return enumMarshal(ignoredNames, "reason to ignore", i)
+}
+
+// UnmarshalText parses a reason's token.
+func (i *Ignored) UnmarshalText(text []byte) error {
+	return enumUnmarshal(ignoredNames, "reason to ignore", i, text)
 }
 
 // String returns "source=layer", such as "header=policy", and
-// "source=contradiction" where the source was not understood.
+// "source=contradiction" where the source was not understood, followed by
+// " ignored=unpinned" where it decides nothing.
 func (e Evidence) String() string {
+	layer := e.Layer.String()
 	if e.Layer == LayerUnknown {
-		return e.Source.String() + "=contradiction"
+		layer = "contradiction"
 	}
-	return e.Source.String() + "=" + e.Layer.String()
+	if e.Ignored != IgnoredNot {
+		return e.Source.String() + "=" + layer + " ignored=" + e.Ignored.String()
+	}
+	return e.Source.String() + "=" + layer
 }
 
 // facts is what classify judges by.
@@ -153,13 +200,16 @@ func denies(status int) bool {
 func classify(f facts) (Verdict, Reason) {
 	var policy, routing, contradiction, proven, distrusted bool
 	for _, e := range f.evidence {
+		if e.Ignored != IgnoredNot {
+			continue
+		}
 		switch e.Layer {
 		case LayerPolicy:
 			policy = true
 		case LayerRouting:
 			routing = true
 			proven = proven || e.Source == SourceDelivery
-			distrusted = distrusted || e.Source == SourceTLSAlert
+			distrusted = distrusted || e.Source == SourceTLSAlert || e.Source == SourceNginx
 		default:
 			contradiction = true
 		}
@@ -191,12 +241,15 @@ func classify(f facts) (Verdict, Reason) {
 
 // layerOf is the layer that all of the evidence points to.
 func layerOf(evidence []Evidence) Layer {
-	layer := LayerUnknown
-	for i, e := range evidence {
-		if i > 0 && e.Layer != layer {
+	layer, first := LayerUnknown, true
+	for _, e := range evidence {
+		if e.Ignored != IgnoredNot {
+			continue
+		}
+		if !first && e.Layer != layer {
 			return LayerUnknown
 		}
-		layer = e.Layer
+		layer, first = e.Layer, false
 	}
 	return layer
 }

@@ -15,7 +15,9 @@ type oracleAnswer struct {
 }
 
 func oracle(status int, failureStatuses []int, degraded bool, evidence []Evidence) oracleAnswer {
-	has := func(want func(Evidence) bool) bool { return slices.ContainsFunc(evidence, want) }
+	has := func(want func(Evidence) bool) bool {
+		return slices.ContainsFunc(evidence, func(e Evidence) bool { return e.Ignored == IgnoredNot && want(e) })
+	}
 	policy := has(func(e Evidence) bool { return e.Layer == LayerPolicy })
 	routing := has(func(e Evidence) bool { return e.Layer == LayerRouting })
 	notUnderstood := has(func(e Evidence) bool { return e.Layer == LayerUnknown })
@@ -50,7 +52,7 @@ func oracle(status int, failureStatuses []int, degraded bool, evidence []Evidenc
 	}
 	if routing {
 		// "Anchors have a direction."
-		if has(func(e Evidence) bool { return e.Source == SourceTLSAlert }) {
+		if has(func(e Evidence) bool { return e.Source == SourceTLSAlert || e.Source == SourceNginx }) {
 			return oracleAnswer{VerdictRouting, ReasonPeerDistrustsUs}
 		}
 		if !degraded {
@@ -65,14 +67,15 @@ func oracle(status int, failureStatuses []int, degraded bool, evidence []Evidenc
 	return oracleAnswer{VerdictAmbiguous, ReasonNoSignal}
 }
 
-// TestClassify compares classify with the oracle for every set of evidence, one
-// piece a source at most, on every status and for both sets of statuses.
+// TestClassify compares classify with the oracle for every set of evidence of the
+// sources that differ, one piece a source at most, on every status and for several
+// sets of failure statuses.
 func TestClassify(t *testing.T) {
 	t.Parallel()
-	sources := len(sourceNames)
+	sources := []Source{SourceHeader, SourceDelivery, SourceTLSAlert, SourceHTTP2Refusal, SourceProxyStatus, SourceNginx}
 	sets := 1
 	for range sources {
-		sets *= 4 // absent, unknown, policy, routing
+		sets *= 5 // absent, unknown, policy, routing, routing that is ignored
 	}
 	statuses := []int{0}
 	for status := 100; status < 600; status += 50 {
@@ -83,9 +86,13 @@ func TestClassify(t *testing.T) {
 	for _, failures := range [][]int{{401, 403, 407, 421, 425, 429, 451, 502, 503, 504, 511}, {500}, {}} {
 		for n := range sets {
 			var evidence []Evidence
-			for s, rest := 0, n; s < sources; s, rest = s+1, rest/4 {
-				if layer := rest % 4; layer > 0 {
-					evidence = append(evidence, Evidence{Source(s), Layer(layer - 1)})
+			for s, rest := 0, n; s < len(sources); s, rest = s+1, rest/5 {
+				switch layer := rest % 5; layer {
+				case 0:
+				case 4:
+					evidence = append(evidence, Evidence{Source: sources[s], Layer: LayerRouting, Ignored: IgnoredUnpinned})
+				default:
+					evidence = append(evidence, Evidence{Source: sources[s], Layer: Layer(layer - 1)})
 				}
 			}
 			for _, status := range statuses {
@@ -107,6 +114,29 @@ func TestClassify(t *testing.T) {
 	}
 }
 
+// TestClassifySources: what a source says counts the same whoever it is, but for
+// our own proof and for those that say that the peer distrusts us.
+func TestClassifySources(t *testing.T) {
+	t.Parallel()
+	for s := range sourceNames {
+		switch source := Source(s); source {
+		case SourceDelivery, SourceTLSAlert, SourceNginx:
+		default:
+			for layer := range layerNames {
+				for _, degraded := range []bool{false, true} {
+					f := facts{status: 403, failureStatus: true, degraded: degraded}
+					f.evidence = []Evidence{{Source: SourceHeader, Layer: Layer(layer)}}
+					want, why := classify(f)
+					f.evidence = []Evidence{{Source: source, Layer: Layer(layer)}}
+					if got, reason := classify(f); got != want || reason != why {
+						t.Errorf("%v: %v %v, want %v %v", f.evidence, got, reason, want, why)
+					}
+				}
+			}
+		}
+	}
+}
+
 // TestClassifyOrder holds classify to be blind to the order of the evidence and
 // to repeats of it.
 func TestClassifyOrder(t *testing.T) {
@@ -114,7 +144,7 @@ func TestClassifyOrder(t *testing.T) {
 	all := []Evidence{}
 	for s := range sourceNames {
 		for l := range layerNames {
-			all = append(all, Evidence{Source(s), Layer(l)})
+			all = append(all, Evidence{Source: Source(s), Layer: Layer(l)})
 		}
 	}
 	for _, a := range all {
@@ -142,9 +172,10 @@ func TestClassifyOrder(t *testing.T) {
 func TestEvidenceString(t *testing.T) {
 	t.Parallel()
 	for want, e := range map[string]Evidence{
-		"header=policy":                  {SourceHeader, LayerPolicy},
-		"delivery=routing":               {SourceDelivery, LayerRouting},
-		"anchor_issued_at=contradiction": {SourceAnchorIssuedAt, LayerUnknown},
+		"header=policy":                  {Source: SourceHeader, Layer: LayerPolicy},
+		"delivery=routing":               {Source: SourceDelivery, Layer: LayerRouting},
+		"anchor_issued_at=contradiction": {Source: SourceAnchorIssuedAt, Layer: LayerUnknown},
+		"kong=routing ignored=unpinned":  {Source: SourceKong, Layer: LayerRouting, Ignored: IgnoredUnpinned},
 	} {
 		if got := e.String(); got != want {
 			t.Errorf("%#v is %q, want %q", e, got, want)

@@ -43,6 +43,13 @@ type fence struct {
 	refused bool  // the peer refused the HTTP/2 stream
 }
 
+// fresh reports whether the one connection that the attempt had was made for it.
+func (f *fence) fresh() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.conns == 1 && !f.reused
+}
+
 var errResendStopped = errors.New("the connection ended and the request may have left; another send of it by net/http was stopped")
 
 var errRefused = errors.New("the peer refused the HTTP/2 stream")
@@ -117,7 +124,7 @@ func (f *fence) judge(err error, trustRefusal bool) (Delivery, []Evidence, error
 		case f.cause != nil:
 			return DeliveryPossible, nil, &joined{f.cause, errResendStopped}
 		case f.refused && trustRefusal:
-			return DeliveryPossible, []Evidence{{SourceHTTP2Refusal, LayerRouting}}, errRefused
+			return DeliveryPossible, []Evidence{{Source: SourceHTTP2Refusal, Layer: LayerRouting}}, errRefused
 		}
 		return DeliveryPossible, nil, errResendStopped
 	}
@@ -133,13 +140,13 @@ func (f *fence) judge(err error, trustRefusal bool) (Delivery, []Evidence, error
 	if alerted && !f.reused {
 		switch {
 		case code == alertAccessDenied:
-			return DeliveryPossible, []Evidence{{SourceTLSAlert, LayerPolicy}}, err
+			return DeliveryPossible, []Evidence{{Source: SourceTLSAlert, Layer: LayerPolicy}}, err
 		case refusesCertificate(code) && f.handshaking():
-			return DeliveryNotDelivered, []Evidence{{SourceTLSAlert, LayerRouting}}, err
+			return DeliveryNotDelivered, []Evidence{{Source: SourceTLSAlert, Layer: LayerRouting}}, err
 		}
 	}
 	if f.asked && (f.conns == 0 || f.unsent()) {
-		return DeliveryNotDelivered, []Evidence{{SourceDelivery, LayerRouting}}, err
+		return DeliveryNotDelivered, []Evidence{{Source: SourceDelivery, Layer: LayerRouting}}, err
 	}
 	return DeliveryPossible, nil, err
 }

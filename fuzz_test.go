@@ -245,7 +245,7 @@ func FuzzCorrelation(f *testing.F) {
 		for _, name := range []string{headerCorrelationID, headerFederationCorrelationID} {
 			r := table.read(http.Header{name: {id}}, 403, time.Time{}, time.Time{})
 			if want == LayerUnknown && len(r.evidence) != 0 ||
-				want != LayerUnknown && (len(r.evidence) != 1 || r.evidence[0] != Evidence{SourceCorrelationPrefix, want}) {
+				want != LayerUnknown && (len(r.evidence) != 1 || r.evidence[0] != Evidence{Source: SourceCorrelationPrefix, Layer: want}) {
 				t.Errorf("%q is evidence %v, want that of %v", id, r.evidence, want)
 			}
 			if r.correlationID != id {

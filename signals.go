@@ -72,6 +72,9 @@ type Signals struct {
 	// gives one. At most 4 KiB are read ahead; the caller still reads the body
 	// whole.
 	ReadProblemDetail bool
+	// Dialects are the words of the hops in front of the peer that are read, and
+	// which hops are believed. Nil: none.
+	Dialects []Dialect
 }
 
 // signalTable is Signals made ready for use: canonical header names, prefixes
@@ -84,6 +87,7 @@ type signalTable struct {
 	prefixes          []correlationPrefix
 	failure           [afterLastFailure - firstFailure]bool
 	readProblemDetail bool
+	dialects          []Dialect
 }
 
 type correlationPrefix struct {
@@ -113,6 +117,7 @@ func (s Signals) compile(fault func(field, format string, args ...any)) signalTa
 		anchorVersion:     name("AnchorVersion", s.AnchorVersion, headerAnchorVersion),
 		correlation:       []string{headerCorrelationID, headerFederationCorrelationID},
 		readProblemDetail: s.ReadProblemDetail,
+		dialects:          compileDialects(s.Dialects, fault),
 	}
 	if s.CorrelationID != "" {
 		t.correlation = []string{name("CorrelationID", s.CorrelationID, "")}
@@ -167,7 +172,7 @@ type reading struct {
 func (t *signalTable) read(h http.Header, status int, issuedAt, now time.Time) reading {
 	r := reading{degraded: t.saysDegraded(h)}
 	if values := h[t.policyEvaluated]; len(values) > 0 {
-		r.evidence = append(r.evidence, Evidence{SourceHeader, evaluatedLayer(values)})
+		r.evidence = append(r.evidence, Evidence{Source: SourceHeader, Layer: evaluatedLayer(values)})
 	}
 	r.correlationID = t.correlationIDOf(h)
 	if len(t.prefixes) > 0 {
@@ -176,10 +181,10 @@ func (t *signalTable) read(h http.Header, status int, issuedAt, now time.Time) r
 	if values := h[t.anchorIssuedAt]; len(values) > 0 && !issuedAt.IsZero() && t.isFailure(status) {
 		switch theirs, agree := issuedAtOf(values, now); {
 		case !agree:
-			r.evidence = append(r.evidence, Evidence{SourceAnchorIssuedAt, LayerUnknown})
+			r.evidence = append(r.evidence, Evidence{Source: SourceAnchorIssuedAt, Layer: LayerUnknown})
 		case theirs.After(issuedAt):
 			r.staleAnchor = true
-			r.evidence = append(r.evidence, Evidence{SourceAnchorIssuedAt, LayerRouting})
+			r.evidence = append(r.evidence, Evidence{Source: SourceAnchorIssuedAt, Layer: LayerRouting})
 		}
 	}
 	return r
@@ -241,7 +246,7 @@ func (t *signalTable) appendPrefixes(evidence []Evidence, h http.Header) []Evide
 	}
 	for layer, spoke := range spoke {
 		if spoke {
-			evidence = append(evidence, Evidence{SourceCorrelationPrefix, Layer(layer)})
+			evidence = append(evidence, Evidence{Source: SourceCorrelationPrefix, Layer: Layer(layer)})
 		}
 	}
 	return evidence

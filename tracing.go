@@ -323,7 +323,7 @@ var evidenceValues = func() (values [][]attribute.Value) {
 	for source := range sourceNames {
 		var row []attribute.Value
 		for layer := range layerNames {
-			row = append(row, attribute.StringSliceValue([]string{Evidence{Source(source), Layer(layer)}.String()}))
+			row = append(row, attribute.StringSliceValue([]string{Evidence{Source: Source(source), Layer: Layer(layer)}.String()}))
 		}
 		values = append(values, row)
 	}
@@ -331,7 +331,7 @@ var evidenceValues = func() (values [][]attribute.Value) {
 }()
 
 func evidenceValue(evidence []Evidence) attribute.Value {
-	if len(evidence) == 1 && int(evidence[0].Source) < len(evidenceValues) && int(evidence[0].Layer) < len(layerNames) {
+	if len(evidence) == 1 && evidence[0].Ignored == IgnoredNot && int(evidence[0].Source) < len(evidenceValues) && int(evidence[0].Layer) < len(layerNames) {
 		return evidenceValues[evidence[0].Source][evidence[0].Layer]
 	}
 	texts := make([]string, len(evidence))

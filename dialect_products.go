@@ -1,0 +1,107 @@
+package fedhttp
+
+import (
+	"encoding/json"
+	"strings"
+)
+
+// readEnvoy reads the local replies of Envoy, whose text is the whole body or its
+// beginning. One that names "retried" is about the last of several tries, and
+// says nothing of the others.
+func readEnvoy(a *reply) (remark, bool) {
+	if len(a.header["X-Envoy-Overloaded"]) > 0 || len(a.header["X-Envoy-Ratelimited"]) > 0 {
+		return nothing, false
+	}
+	text := a.text()
+	switch a.status {
+	case 403:
+		return saysPolicy, text == "RBAC: access denied"
+	case 503:
+		if text == "no healthy upstream" {
+			return saysRouting, true
+		}
+		why, ok := strings.CutPrefix(text, "upstream connect error or disconnect/reset before headers")
+		never := strings.Contains(why, "connection failure") || strings.Contains(why, "CERTIFICATE_VERIFY_FAILED")
+		return saysRouting, ok && never && !strings.Contains(why, "retried")
+	}
+	return nothing, false
+}
+
+// readLinkerd reads l5d-proxy-error: the proxy's own answer. On 503 it has shed
+// the request, on 504 it has waited: neither says who had it.
+func readLinkerd(a *reply) (remark, bool) {
+	if a.single("L5d-Proxy-Error") == "" {
+		return nothing, false
+	}
+	switch a.status {
+	case 403:
+		return saysPolicy, true
+	case 404:
+		return saysRouting, true
+	}
+	return nothing, false
+}
+
+// kongMessages are the errors that Kong makes before it has sent anything.
+var kongMessages = map[int]string{
+	404: "no Route matched with those values",
+	503: "name resolution failed",
+}
+
+const kongBalancer = "failure to get a peer from the ring-balancer"
+
+// readKong reads Kong's error message. An answer with the upstream's latency was
+// sent to the upstream.
+func readKong(a *reply) (remark, bool) {
+	if len(a.header["X-Kong-Upstream-Latency"]) > 0 || !a.isMediaType("application/json") {
+		return nothing, false
+	}
+	var e struct {
+		Message string `json:"message"`
+	}
+	if json.Unmarshal([]byte(a.text()), &e) != nil || e.Message == "" {
+		return nothing, false
+	}
+	return saysRouting, e.Message == kongMessages[a.status] || a.status == 503 && e.Message == kongBalancer
+}
+
+// readAWS reads the type of an API Gateway's own error. A missing authentication
+// token is what it says for a route that there is not.
+func readAWS(a *reply) (remark, bool) {
+	if a.status != 403 {
+		return nothing, false
+	}
+	kind, _, _ := strings.Cut(a.single("X-Amzn-Errortype"), ":")
+	switch kind {
+	case "MissingAuthenticationTokenException":
+		return saysRouting, true
+	case "AccessDeniedException":
+		return saysPolicy, true
+	}
+	return nothing, false
+}
+
+// readCloudflare reads the statuses that Cloudflare has for an origin that it
+// could not reach. 520 and 524 come after the request was sent.
+func readCloudflare(a *reply) (remark, bool) {
+	switch a.status {
+	case 521, 522, 523, 525, 526:
+		return saysRouting, len(a.header["Cf-Mitigated"]) == 0
+	}
+	return nothing, false
+}
+
+// readNginx reads the two pages of nginx's own that say that the server distrusts
+// our certificate, or wants one: whatever we refresh, it will again. It is like
+// the TLS alert that other servers send.
+func readNginx(a *reply) (remark, bool) {
+	if a.status != 400 || !a.isMediaType("text/html") {
+		return nothing, false
+	}
+	for _, what := range []string{"The SSL certificate error", "No required SSL certificate was sent"} {
+		if strings.HasPrefix(strings.ReplaceAll(a.text(), "\r\n", "\n"), "<html>\n<head><title>400 "+what+"</title></head>\n") {
+			return saysRouting, true
+		}
+	}
+	return nothing, false
+}
