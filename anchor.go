@@ -141,7 +141,7 @@ func (k *anchorKeeper) ensure(ctx context.Context, required bool, interval time.
 		return false, cmp.Or(ended.err, errExpired)
 	}
 	// Whatever is on its way will do: there is nothing that it could be too old for.
-	if _, err := k.refresh(ctx, ended.number, k.anchor().Version, interval); err != nil {
+	if _, _, err := k.refresh(ctx, ended.number, k.anchor().Version, interval); err != nil {
 		return true, err
 	}
 	if !k.valid() {
@@ -153,27 +153,28 @@ func (k *anchorKeeper) ensure(ctx context.Context, required bool, interval time.
 // refresh waits for a fetch that began after mark, or until there is another
 // version than the one that the caller went out under, which is as good. It
 // starts a fetch where none is on its way. That goes on when ctx ends, for the
-// others who wait.
-func (k *anchorKeeper) refresh(ctx context.Context, mark uint64, under string, interval time.Duration) (refreshResult, error) {
+// others who wait. waited tells whether there was anything to wait for.
+func (k *anchorKeeper) refresh(ctx context.Context, mark uint64, under string, interval time.Duration) (result refreshResult, waited bool, err error) {
 	if k.source == nil {
-		return refreshFailed, errNoAnchor
+		return refreshFailed, false, errNoAnchor
 	}
 	for {
 		k.mu.Lock()
 		if k.anchor().Version != under {
 			k.mu.Unlock()
-			return refreshAdvanced, nil
+			return refreshAdvanced, waited, nil
 		}
 		if last := k.last; last.number > mark {
 			k.mu.Unlock()
-			return last.result, last.err
+			return last.result, waited, last.err
 		}
+		waited = true
 		flight := k.start(interval)
 		k.mu.Unlock()
 		select {
 		case <-flight:
 		case <-ctx.Done():
-			return refreshFailed, contextError(ctx)
+			return refreshFailed, waited, contextError(ctx)
 		}
 	}
 }
@@ -203,7 +204,6 @@ func (k *anchorKeeper) start(interval time.Duration) chan struct{} {
 }
 
 func (k *anchorKeeper) fly(flight chan struct{}, wait, interval time.Duration) {
-	defer close(flight)
 	open := k.sleep(wait)
 
 	k.mu.Lock()
@@ -223,6 +223,7 @@ func (k *anchorKeeper) fly(flight chan struct{}, wait, interval time.Duration) {
 	k.last, k.flight = out, nil
 	k.plan(now, interval)
 	k.mu.Unlock()
+	close(flight)
 	if k.ended != nil && open {
 		k.ended(out.result)
 	}
@@ -257,7 +258,7 @@ func (k *anchorKeeper) fetch() (Anchor, error) {
 		var a answer
 		defer func() {
 			if fault := recover(); fault != nil {
-				a = answer{err: fmt.Errorf("the anchor source panicked: %s", bounded(fmt.Sprint(fault)))}
+				a = answer{err: fmt.Errorf("the anchor source panicked: %s", sanitize(fmt.Sprint(fault)))}
 			}
 			k.outstanding.Store(false)
 			answered <- a

@@ -65,7 +65,8 @@ func (c *call) send() {
 	a.slot, c.admitted = c.admitted, slot{}
 	a.auth, a.anchor, a.mark = c.auth, p.anchors.anchor(), p.anchors.mark()
 
-	ctx, cancel := context.WithCancel(c.t.tracing.startAttempt(c, a, before))
+	private := c.t.tracing.withoutBaggage(c.t.tracing.startAttempt(c, a, before), p.Propagation)
+	ctx, cancel := context.WithCancel(private)
 	a.cancel, a.fence.cancel = cancel, cancel
 	a.trace.GetConn, a.trace.GotConn = a.fence.getConn, a.fence.gotConn
 	// The copy lives in the attempt, not on its own; WithContext is inlined.
@@ -162,7 +163,11 @@ func (c *call) judge(a *attempt) {
 		f.status, f.failureStatus = a.resp.StatusCode, p.signals.isFailure(a.resp.StatusCode)
 	}
 	f.degraded, f.evidence = a.degraded, a.reading.evidence
-	a.verdict, a.reason = classify(f)
+	if own := c.ownDoing(a); own != ReasonNone {
+		a.reason = own // our own side ended it, and so there is nothing to judge
+	} else {
+		a.verdict, a.reason = classify(f)
+	}
 	if a.reason == ReasonNoSignal && a.reading.correlationID != "" {
 		if layer := c.resolve(a.reading.correlationID); layer != LayerUnknown {
 			a.reading.evidence = append(a.reading.evidence, Evidence{Source: SourceCorrelationResolver, Layer: layer})
@@ -175,6 +180,9 @@ func (c *call) judge(a *attempt) {
 	}
 	c.t.tracing.classified(c, a)
 	c.t.metrics.attempt(a.request.Context(), c, a)
+	if a.resp == nil {
+		a.span.End() // nothing of it goes on
+	}
 }
 
 // ownDoing says how our own side ended the attempt, ReasonNone where it did not.
@@ -301,12 +309,26 @@ func (b *upgradedBody) CloseWrite() error {
 	return fmt.Errorf("CloseWrite: %w", http.ErrNotSupported)
 }
 
+// bodyless reports whether there is nothing to read, so that nobody need close the
+// body: it has another type than NoBody on HTTP/2. What a base that is not
+// net/http's says of the length is not believed.
+func (a *attempt) bodyless() bool {
+	resp := a.resp
+	switch {
+	case resp.Body == http.NoBody, a.request.Method == http.MethodHead:
+		return true
+	case resp.StatusCode == http.StatusNoContent, resp.StatusCode == http.StatusNotModified:
+		return true
+	}
+	return resp.ContentLength == 0 && resp.ProtoMajor == 2 && resp.StatusCode >= 200
+}
+
 // handOver gives the response to the caller.
 func (a *attempt) handOver() *http.Response {
 	resp := a.resp
 	a.body = responseBody{resp.Body, a}
 	switch w, upgraded := resp.Body.(io.Writer); {
-	case resp.Body == http.NoBody:
+	case a.bodyless():
 		a.close()
 	case upgraded && resp.StatusCode == http.StatusSwitchingProtocols:
 		resp.Body = &upgradedBody{&a.body, w}

@@ -164,7 +164,7 @@ func (c *call) end(r refusal) (*http.Response, error) {
 	c.escalated = escalated
 	d := c.decision()
 	if escalated {
-		c.t.escalate(c, Escalation{Kind: kind, Decision: d, At: time.Now()})
+		c.t.escalate(c.Context, Escalation{Kind: kind, Decision: d, At: time.Now()})
 	}
 	c.t.metrics.decision(c, &d)
 	c.t.logDecision(c, &d, kind, r.err)
@@ -197,6 +197,15 @@ func (c *call) decision() Decision {
 	}
 	d.PolicyDigest, d.Epoch, d.Basis = auth.Digest, auth.Epoch, auth.Basis
 	return d
+}
+
+// degraded reports whether the peer was degraded: at its last attempt, or where
+// nothing was sent now.
+func (c *call) degraded() bool {
+	if c.last != nil || c.peer == nil {
+		return c.last != nil && c.last.degraded
+	}
+	return c.peer.degraded.Load() || !c.peer.breaker.Load().closed()
 }
 
 // escalation says which kind of escalation the outcome is, if it is one that

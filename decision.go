@@ -3,6 +3,7 @@ package fedhttp
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -354,5 +355,7 @@ func DecisionFromResponse(resp *http.Response) (Decision, bool) {
 	if !ok {
 		return Decision{}, false
 	}
-	return c.decision(), true
+	d := c.decision()
+	d.Evidence = slices.Clone(d.Evidence) // the caller's own
+	return d, true
 }

@@ -40,8 +40,9 @@ func (t *Transport) logDecision(c *call, d *Decision, kind EscalationKind, cause
 	if d.Outcome == OutcomeDelivered {
 		return
 	}
-	level, log := logLevels[d.Outcome], t.log()
-	if !log.Enabled(c, level) || !t.logged.allow(logKey{d.Peer, d.Outcome, d.Reason}, time.Now(), t.logSuppressed) {
+	level := logLevels[d.Outcome]
+	key := logKey{notDelivered, d.Peer, d.Outcome, d.Reason}
+	if !t.logs(c, level) || !t.logged.allow(key, time.Now(), t.logSuppressed) {
 		return
 	}
 	attrs := append(make([]slog.Attr, 0, 20), decisionAttrs(d)...)
@@ -54,7 +55,7 @@ func (t *Transport) logDecision(c *call, d *Decision, kind EscalationKind, cause
 	if trace, span := c.span.ids(c); trace != "" {
 		attrs = append(attrs, slog.String("trace_id", trace), slog.String("span_id", span))
 	}
-	log.LogAttrs(c, level, "fedhttp: not delivered", attrs...)
+	t.logAttrs(c, level, notDelivered, attrs...)
 }
 
 // decisionAttrs are the attributes of a decision that have something to say.
@@ -90,13 +91,24 @@ func decisionAttrs(d *Decision) []slog.Attr {
 
 // logSuppressed writes how many lines were left out.
 func (t *Transport) logSuppressed(key logKey, lines int, since time.Time) {
-	t.log().LogAttrs(context.Background(), logLevels[key.outcome], "fedhttp: not delivered, more of the same",
+	level := logLevels[key.outcome]
+	if key.message == unresolvedPolicy {
+		level = slog.LevelWarn
+	}
+	t.logAttrs(context.Background(), level, key.message+", more of the same",
 		slog.String("peer", key.peer), slog.String("outcome", key.outcome.String()), slog.String("reason", key.reason.String()),
-		slog.Int("calls", lines), slog.Time("since", since))
+		slog.Int("lines", lines), slog.Time("since", since))
 }
+
+// The messages of the lines that can come in storms.
+const (
+	notDelivered     = "fedhttp: not delivered"
+	unresolvedPolicy = "fedhttp: policy unresolved"
+)
 
 // logKey is what lines are counted by. It is a closed set: peers are configured.
 type logKey struct {
+	message string
 	peer    string
 	outcome Outcome
 	reason  Reason
@@ -106,7 +118,6 @@ type logKey struct {
 type logLimit struct {
 	mu      sync.Mutex
 	windows map[logKey]*lineWindow
-	closed  bool
 }
 
 type lineWindow struct {
@@ -132,7 +143,7 @@ func (l *logLimit) allow(key logKey, now time.Time, tell func(logKey, int, time.
 	if w.timer == nil && now.Sub(w.start) >= logWindow {
 		w.start, w.lines = now, 0
 	}
-	if w.lines < logBurst || l.closed {
+	if w.lines < logBurst {
 		w.lines++
 		return true
 	}
@@ -158,11 +169,9 @@ func (l *logLimit) end(key logKey, tell func(logKey, int, time.Time)) {
 	}
 }
 
-// close tells of what no window will tell of any more. Lines that come later are
-// written all.
-func (l *logLimit) close(tell func(logKey, int, time.Time)) {
+// flush ends all windows at once.
+func (l *logLimit) flush(tell func(logKey, int, time.Time)) {
 	l.mu.Lock()
-	l.closed = true
 	keys := make([]logKey, 0, len(l.windows))
 	for key := range l.windows {
 		keys = append(keys, key)

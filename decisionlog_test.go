@@ -168,7 +168,7 @@ func TestLogStorm(t *testing.T) {
 		lines := log.logged(t)
 		if diff := cmp.Diff(map[string]any{
 			"level": "ERROR", "msg": "fedhttp: not delivered, more of the same", "peer": "b", "outcome": "ambiguous",
-			"reason": "no_signal", "calls": 990.0, "since": began.Format(time.RFC3339Nano),
+			"reason": "no_signal", "lines": 990.0, "since": began.Format(time.RFC3339Nano),
 		}, lines[len(lines)-1]); diff != "" {
 			t.Errorf("(-want +got)\n%s", diff)
 		}
@@ -182,7 +182,7 @@ func TestLogStorm(t *testing.T) {
 			t.Fatal(err)
 		}
 		vtWant(t, "counts", len(log.lines("more of the same")), 2)
-		vtWant(t, "the last count", len(log.lines("more of the same", `"calls":3,`)), 1)
+		vtWant(t, "the last count", len(log.lines("more of the same", `"lines":3,`)), 1)
 		time.Sleep(2 * logWindow)
 		vtWant(t, "counts", len(log.lines("more of the same")), 2)
 	})

@@ -265,14 +265,22 @@ func FuzzSanitize(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		cut := bounded(s)
+		cut, wasCut := bounded(s)
+		if wasCut != (cut != s) {
+			t.Errorf("%q: cut %v", s, wasCut)
+		}
 		if !strings.HasPrefix(s, cut) || len(cut) > maxQuoted || len(s) <= maxQuoted && cut != s {
 			t.Errorf("%q is cut to %q", s, cut)
 		}
 		if len(s) > maxQuoted && utf8.ValidString(s) && (len(cut) <= maxQuoted-utf8.UTFMax || !utf8.ValidString(cut)) {
 			t.Errorf("%q is cut to %d bytes: %q", s, len(cut), cut)
 		}
-		clean := sanitize(s)
+		clean, marked := sanitize(s), false
+		if wasCut {
+			if clean, marked = strings.CutSuffix(clean, cutMark); !marked {
+				t.Errorf("%q is cut, and nothing says so: %q", s, clean)
+			}
+		}
 		if !printable(clean) || len(clean) > 10*maxQuoted {
 			t.Errorf("%q becomes %q", s, clean)
 		}
@@ -283,7 +291,11 @@ func FuzzSanitize(f *testing.F) {
 		if !printable(quoted) {
 			t.Errorf("%q is quoted as %q", s, quoted)
 		}
-		if back, err := strconv.Unquote(quoted); err != nil || back != cut {
+		unmarked := quoted
+		if wasCut {
+			unmarked = strings.TrimSuffix(quoted, cutMark)
+		}
+		if back, err := strconv.Unquote(unmarked); err != nil || back != cut {
 			t.Errorf("%s is read back as %q, %v; want %q", quoted, back, err, cut)
 		}
 	})

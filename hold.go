@@ -54,10 +54,15 @@ func (f *preflight) hold(unresolved refusal) refusal {
 		}
 		alarm := f.t.alarms.join(until)
 		span := f.t.tracing.startHold(f.Context)
+		over := false
+		defer func() {
+			if !over { // something that the program has given us panics
+				f.release(alarm, since, span)
+			}
+		}()
 		refused = f.wait(alarm, late)
-		span.End()
-		f.t.alarms.leave(alarm)
-		p.held.leave(f.task.Capability, since)
+		over = true
+		f.release(alarm, since, span)
 		took := time.Since(start)
 		f.heldFor += took
 		f.t.metrics.hold(f.Context, p, took, refused.reason)
@@ -65,6 +70,13 @@ func (f *preflight) hold(unresolved refusal) refusal {
 	}
 	f.tellCoordinator(unresolved.reason)
 	return refused
+}
+
+// release ends the holding.
+func (f *preflight) release(alarm *alarm, since int64, span span) {
+	f.t.alarms.leave(alarm)
+	f.peer.held.leave(f.task.Capability, since)
+	span.End()
 }
 
 // wait waits until the task may go, or is known not to.

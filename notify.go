@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 )
@@ -168,7 +169,11 @@ func (n *notifier[E]) deliver(next notice[E]) {
 
 // escalate tells an operator. Without an Escalator the call's line in the log does.
 func (t *Transport) escalate(ctx context.Context, e Escalation) {
-	t.lastEscalations.add(e)
+	kept := e
+	kept.Decision.Capability, _ = bounded(e.Decision.Capability)
+	kept.Decision.TaskID, _ = bounded(e.Decision.TaskID)
+	kept.Decision.Evidence = slices.Clone(e.Decision.Evidence)
+	t.lastEscalations.add(kept)
 	t.metrics.escalation(ctx, &e)
 	if t.escalations.sink != nil {
 		t.escalations.notify(ctx, e)
@@ -179,10 +184,16 @@ func (t *Transport) escalate(ctx context.Context, e Escalation) {
 // is left of it, so it is never left out.
 func (t *Transport) logEscalation(ctx context.Context, e Escalation, note string) {
 	attrs := append(decisionAttrs(&e.Decision), slog.String("escalation", e.Kind.String()), slog.String("note", note))
-	t.log().LogAttrs(ctx, slog.LevelError, "fedhttp: escalation", attrs...)
+	t.logAttrs(ctx, slog.LevelError, "fedhttp: escalation", attrs...)
 }
 
+// logUnresolved writes what no Coordinator takes. A peer that advertises one epoch
+// after the other must not fill the log, so it is limited as decisions are.
 func (t *Transport) logUnresolved(ctx context.Context, u Unresolved, note string) {
+	key := logKey{unresolvedPolicy, u.Peer, OutcomePolicyUnresolved, u.Reason}
+	if !t.logs(ctx, slog.LevelWarn) || !t.logged.allow(key, time.Now(), t.logSuppressed) {
+		return
+	}
 	attrs := []slog.Attr{
 		slog.String("peer", u.Peer), slog.String("capability", sanitize(u.Capability)),
 		slog.Uint64("epoch", u.Epoch), slog.String("digest", sanitize(u.Digest)), slog.String("reason", u.Reason.String()),
@@ -190,5 +201,5 @@ func (t *Transport) logUnresolved(ctx context.Context, u Unresolved, note string
 	if note != "" {
 		attrs = append(attrs, slog.String("note", note))
 	}
-	t.log().LogAttrs(ctx, slog.LevelWarn, "fedhttp: policy unresolved", attrs...)
+	t.logAttrs(ctx, slog.LevelWarn, unresolvedPolicy, attrs...)
 }

@@ -326,7 +326,7 @@ func handle(mux *http.ServeMux, pattern string) (err error) {
 		if fault := recover(); fault != nil {
 			// Where in this file it was registered is of no use to anybody.
 			why := registeredAt.ReplaceAllString(fmt.Sprint(fault), "")
-			err = fmt.Errorf("%s is not usable: %s", quote(pattern), bounded(why))
+			err = fmt.Errorf("%s is not usable: %s", quote(pattern), sanitize(why))
 		}
 	}()
 	mux.Handle(pattern, http.NotFoundHandler())

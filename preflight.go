@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"time"
 )
@@ -140,7 +141,11 @@ func (c *call) recordDenial() {
 // record hands a denial to the ledger. One that fails to record it must not be
 // the reason that the task is sent again: then it is kept here.
 func (c *call) record(d Denial) {
-	c.t.lastDenials.add(d)
+	kept := d
+	kept.Capability, _ = bounded(d.Capability)
+	kept.TaskID, _ = bounded(d.TaskID)
+	kept.Scope, _ = bounded(d.Scope)
+	c.t.lastDenials.add(kept)
 	c.t.metrics.denial(c, d.Peer)
 	err := errLedgerPanicked
 	defer func() {
@@ -151,7 +156,8 @@ func (c *call) record(d Denial) {
 			err = fmt.Errorf("%w: %s", err, sanitize(fmt.Sprint(fault)))
 		}
 		_ = c.t.unrecorded.Record(c, d)
-		c.t.log().ErrorContext(c, "fedhttp: the ledger has not recorded a denial; it is kept in memory", "peer", d.Peer, "error", sanitize(err.Error()))
+		c.t.logAttrs(c, slog.LevelError, "fedhttp: the ledger has not recorded a denial; it is kept in memory",
+			slog.String("peer", d.Peer), slog.String("error", sanitize(err.Error())))
 	}()
 	err = c.t.ledger.Record(detached{context.WithoutCancel(c)}, d)
 }

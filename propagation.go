@@ -1,5 +1,15 @@
 package fedhttp
 
+import (
+	"context"
+	"net/http"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/baggage"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+)
+
 // Propagation is what of the trace context crosses the boundary to a peer. It
 // is a closed set; the zero value is TraceContextOnly.
 type Propagation uint8
@@ -9,11 +19,11 @@ const (
 	// TraceContextOnly sends traceparent and tracestate (W3C Trace Context), and
 	// removes all else that a propagator may have put into the request: baggage,
 	// which was meant for our own services, the fields of B3, Jaeger, AWS X-Ray,
-	// Google Cloud, Datadog and others, and those of OpenTelemetry's global
-	// propagator as it was at NewTransport.
+	// Google Cloud, Datadog and others, and those of Config.Propagator. The context
+	// of the base has no baggage either, so that one which is instrumented cannot
+	// send it.
 	TraceContextOnly Propagation = iota
-	// PropagateAll sends what the request has, and what OpenTelemetry's global
-	// propagator adds.
+	// PropagateAll sends what the request has, and what Config.Propagator adds.
 	PropagateAll
 	// PropagateNone removes traceparent and tracestate as well.
 	PropagateNone
@@ -36,7 +46,7 @@ func (p *Propagation) UnmarshalText(text []byte) error {
 
 // traceFields are the fields that the known propagators write: W3C Trace Context
 // and Baggage, B3, Jaeger, OpenTracing, AWS X-Ray, Google Cloud, Datadog, Elastic,
-// New Relic and Sentry.
+// New Relic, Sentry, SkyWalking and Instana, and baggage's older name.
 var traceFields = []string{
 	"Traceparent", "Tracestate", "Baggage",
 	"B3", "X-B3-",
@@ -44,4 +54,65 @@ var traceFields = []string{
 	"Ot-Tracer-", "Ot-Baggage-", "X-Ot-Span-Context",
 	"X-Amzn-Trace-Id", "X-Cloud-Trace-Context", "Grpc-Trace-Bin",
 	"X-Datadog-", "Elastic-Apm-Traceparent", "Newrelic", "Sentry-Trace",
+	"Correlation-Context", "Sw8", "Sw8-", "X-Instana-",
+}
+
+func (t *tracing) propagates() propagation.TextMapPropagator {
+	if t.propagator != nil {
+		return t.propagator
+	}
+	return otel.GetTextMapPropagator()
+}
+
+// withoutBaggage is ctx for a base, which may be instrumented and then sends the
+// baggage that it finds.
+func (t *tracing) withoutBaggage(ctx context.Context, p Propagation) context.Context {
+	if p == PropagateAll || baggage.FromContext(ctx).Len() == 0 {
+		return ctx
+	}
+	return baggage.ContextWithoutBaggage(ctx)
+}
+
+// stripped returns the fields of propagators that do not cross.
+func (t *tracing) stripped(p Propagation) []string {
+	if p == PropagateAll {
+		return nil
+	}
+	return t.fields
+}
+
+// keeps reports whether the request's own trace context crosses. Its two fields
+// belong together, so both go where ours come.
+func (t *tracing) keeps(ctx context.Context, p Propagation) bool {
+	return p == TraceContextOnly && !trace.SpanContextFromContext(ctx).IsValid()
+}
+
+// propagate puts the trace context into the attempt's header.
+func (t *tracing) propagate(ctx context.Context, p Propagation, h *ownedHeader) {
+	switch p {
+	case PropagateAll:
+		t.propagates().Inject(ctx, (*headerCarrier)(h))
+	case TraceContextOnly:
+		propagation.TraceContext{}.Inject(ctx, (*headerCarrier)(h))
+	}
+}
+
+// headerCarrier writes what a propagator adds; nothing is read through it.
+type headerCarrier ownedHeader
+
+// Get returns nothing.
+func (c *headerCarrier) Get(string) string { return "" }
+
+// Keys returns nothing.
+func (c *headerCarrier) Keys() []string { return nil }
+
+// Set replaces the field.
+func (c *headerCarrier) Set(key, value string) {
+	h := (*ownedHeader)(c)
+	if key == "traceparent" {
+		h.room[0] = value
+		h.own()["Traceparent"] = h.room[:]
+		return
+	}
+	h.own()[http.CanonicalHeaderKey(key)] = []string{value}
 }

@@ -3,6 +3,7 @@ package fedhttp
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 )
 
@@ -28,7 +29,7 @@ func (c *call) resolve(id string) Layer {
 		defer func() {
 			if fault := recover(); fault != nil {
 				layer = LayerUnknown
-				c.t.log().ErrorContext(ctx, "fedhttp: the correlation resolver panicked", "peer", c.peer.ID, "fault", bounded(fmt.Sprint(fault)))
+				c.t.logAttrs(ctx, slog.LevelError, "fedhttp: the correlation resolver panicked", slog.String("peer", c.peer.ID), slog.String("fault", sanitize(fmt.Sprint(fault))))
 			}
 			resolved <- layer
 		}()

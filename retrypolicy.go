@@ -135,11 +135,13 @@ func checkRetry(ctx context.Context, _ *http.Response, _ error) (bool, error) {
 	if !c.stopped.ok() || c.last.verdict != VerdictRouting {
 		return false, nil
 	}
+	answered := time.Now()
 	stop := c.mayResend()
 	if stop.reason != ReasonNone {
 		c.stopped = stop
 		return false, nil
 	}
+	c.last.span.endAt(answered) // and not after the refresh and the wait
 	c.last.discard()
 	c.resending = true
 	return true, nil
@@ -222,10 +224,12 @@ func (c *call) refresh(a *attempt) (refreshResult, refusal) {
 	if deadline, ok := c.Deadline(); ok && !k.nextFetch(p.Retry.MinRefreshInterval).Before(deadline) {
 		return refreshFailed, refusal{outcome: OutcomeRoutingFailed, reason: ReasonDeadline}
 	}
-	c.refreshes++
 	start := time.Now()
-	result, err := k.refresh(c, a.mark, a.anchor.Version, p.Retry.MinRefreshInterval)
-	c.t.tracing.endRefresh(c, start, result)
+	result, waited, err := k.refresh(c, a.mark, a.anchor.Version, p.Retry.MinRefreshInterval)
+	if waited {
+		c.refreshes++
+		c.t.tracing.endRefresh(c, start, result)
+	}
 	switch {
 	case c.Err() != nil:
 		return refreshFailed, c.ended()

@@ -2,6 +2,7 @@ package fedhttp
 
 import (
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -9,26 +10,38 @@ import (
 // peer sent.
 const maxQuoted = 256
 
-// bounded cuts s to maxQuoted bytes, at a rune's start.
-func bounded(s string) string {
+// bounded cuts s to maxQuoted bytes, at a rune's start, and reports whether it
+// did. What is cut is copied: it would keep all of a peer's header alive.
+func bounded(s string) (text string, cut bool) {
 	if len(s) <= maxQuoted {
-		return s
+		return s, false
 	}
-	cut := maxQuoted
-	for cut > maxQuoted-utf8.UTFMax && !utf8.RuneStart(s[cut]) {
-		cut--
+	end := maxQuoted
+	for end > maxQuoted-utf8.UTFMax && !utf8.RuneStart(s[end]) {
+		end--
 	}
-	return s[:cut]
+	return strings.Clone(s[:end]), true
 }
 
-// sanitize returns s bounded and with every character escaped that could end a
-// line, move a cursor or look like another: the form in which a peer's words
-// enter decisions, spans, logs and errors. It does not allocate for plain text.
+// cutMark ends what was cut, so that nobody asks a peer about half an id.
+const cutMark = "..."
+
+// sanitize returns s bounded, with cutMark where it was cut, and with every
+// character escaped that could end a line, move a cursor or look like another:
+// the form in which a peer's words enter decisions, spans, logs and errors. It
+// does not allocate for plain text.
 func sanitize(s string) string {
-	s = bounded(s)
-	if isPlain(s) {
-		return s
+	s, cut := bounded(s)
+	if !isPlain(s) {
+		s = escape(s)
 	}
+	if cut {
+		s += cutMark
+	}
+	return s
+}
+
+func escape(s string) string {
 	escaped := make([]byte, 0, 2*len(s))
 	for len(s) > 0 {
 		r, size := utf8.DecodeRuneInString(s)
@@ -53,4 +66,11 @@ func isPlain(s string) bool {
 }
 
 // quote returns s bounded, escaped and in double quotes, for error messages.
-func quote(s string) string { return strconv.QuoteToASCII(bounded(s)) }
+func quote(s string) string {
+	s, cut := bounded(s)
+	s = strconv.QuoteToASCII(s)
+	if cut {
+		s += cutMark
+	}
+	return s
+}

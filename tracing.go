@@ -56,12 +56,14 @@ type tracing struct {
 	// placeholder is the type of the global provider that stands in until the
 	// program sets one; while it does, spans would cost and come to nothing.
 	placeholder reflect.Type
-	fields      []string             // of propagators
-	names       seen[string, string] // of calls' spans, by capability
+	propagator  propagation.TextMapPropagator // nil: the global one
+	fields      []string                      // of propagators
+	names       seen[string, string]          // of calls' spans, by capability
 }
 
-func newTracing(provider trace.TracerProvider) *tracing {
-	t := &tracing{fields: slices.Concat(traceFields, otel.GetTextMapPropagator().Fields())}
+func newTracing(provider trace.TracerProvider, propagator propagation.TextMapPropagator) *tracing {
+	t := &tracing{propagator: propagator}
+	t.fields = slices.Concat(traceFields, t.propagates().Fields())
 	if provider == nil {
 		provider = otel.GetTracerProvider()
 		if typ := reflect.TypeOf(provider); typ.Kind() == reflect.Pointer && typ.Elem().PkgPath() == "go.opentelemetry.io/otel/internal/global" {
@@ -85,6 +87,13 @@ type span struct{ trace.Span }
 func (s span) End() {
 	if s.Span != nil {
 		s.Span.End()
+	}
+}
+
+// endAt ends the span as of a time that has passed.
+func (s span) endAt(at time.Time) {
+	if s.Span != nil {
+		s.Span.End(trace.WithTimestamp(at))
 	}
 }
 
@@ -203,7 +212,7 @@ func (t *tracing) endCall(c *call, d *Decision) {
 	if d.Refreshes > 0 {
 		attrs.add(attrRefreshes.Int(d.Refreshes))
 	}
-	if c.last != nil && c.last.degraded {
+	if c.degraded() {
 		attrs.add(attrDegraded.Bool(true))
 	}
 	if d.Escalated {
@@ -228,7 +237,7 @@ func (t *tracing) startAttempt(c *call, a, before *attempt) context.Context {
 	options := startClient
 	if before != nil {
 		links := []trace.Link{linkTo(before.span.context(), "resend_of", attrVerdict.String(before.verdict.String()))}
-		if r := c.refreshed(); r != nil && r.version == a.anchor.Version {
+		if r := c.refreshed(a.anchor.Version); r != nil {
 			links = append(links, linkTo(r.span, "refreshed_by", attrAnchorVersion.String(sanitize(r.version))))
 		}
 		options = []trace.SpanStartOption{startClient[0], trace.WithLinks(links...)}
@@ -248,13 +257,15 @@ type refreshSpan struct {
 	span    trace.SpanContext
 }
 
-// refreshed is the refresh after which the call is sent again: its own, or
-// another call's that brought the anchor meanwhile.
-func (c *call) refreshed() *refreshSpan {
-	if c.ownRefresh != nil {
-		return c.ownRefresh
+// refreshed is the refresh that brought the version under which the call is sent
+// again: its own, or another call's. Nil where no call has waited for it.
+func (c *call) refreshed(version string) *refreshSpan {
+	for _, r := range []*refreshSpan{c.ownRefresh, c.peer.lastRefresh.Load()} {
+		if r != nil && r.version == version {
+			return r
+		}
 	}
-	return c.peer.lastRefresh.Load()
+	return nil
 }
 
 // classified puts on the attempt's span what it came to. The span goes on until
@@ -368,50 +379,6 @@ func (t *tracing) endRefresh(c *call, start time.Time, result refreshResult) {
 		c.ownRefresh = &refreshSpan{version, s.SpanContext()}
 		c.peer.lastRefresh.Store(c.ownRefresh)
 	}
-}
-
-// stripped returns the fields of propagators that do not cross.
-func (t *tracing) stripped(p Propagation) []string {
-	if p == PropagateAll {
-		return nil
-	}
-	return t.fields
-}
-
-// keeps reports whether the request's own trace context crosses. Its two fields
-// belong together, so both go where ours come.
-func (t *tracing) keeps(ctx context.Context, p Propagation) bool {
-	return p == TraceContextOnly && !trace.SpanContextFromContext(ctx).IsValid()
-}
-
-// propagate puts the trace context into the attempt's header.
-func (t *tracing) propagate(ctx context.Context, p Propagation, h *ownedHeader) {
-	switch p {
-	case PropagateAll:
-		otel.GetTextMapPropagator().Inject(ctx, (*headerCarrier)(h))
-	case TraceContextOnly:
-		propagation.TraceContext{}.Inject(ctx, (*headerCarrier)(h))
-	}
-}
-
-// headerCarrier writes what a propagator adds; nothing is read through it.
-type headerCarrier ownedHeader
-
-// Get returns nothing.
-func (c *headerCarrier) Get(string) string { return "" }
-
-// Keys returns nothing.
-func (c *headerCarrier) Keys() []string { return nil }
-
-// Set replaces the field.
-func (c *headerCarrier) Set(key, value string) {
-	h := (*ownedHeader)(c)
-	if key == "traceparent" {
-		h.room[0] = value
-		h.own()["Traceparent"] = h.room[:]
-		return
-	}
-	h.own()[http.CanonicalHeaderKey(key)] = []string{value}
 }
 
 // method names the span of the request, as the HTTP semantic conventions do.

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 )
 
@@ -41,8 +42,15 @@ type Config struct {
 	Unlisted UnlistedPolicy
 	// TracerProvider makes the spans. Nil: OpenTelemetry's global one.
 	TracerProvider trace.TracerProvider
-	// MeterProvider makes the instruments. Nil: OpenTelemetry's global one.
+	// MeterProvider makes the instruments. Nil: OpenTelemetry's global one. Two
+	// Transports with one provider must not have a peer's ID in common: of the state
+	// of its breaker, anchor and held tasks only one is shown.
 	MeterProvider metric.MeterProvider
+	// Propagator is what the program's own instrumentation writes trace contexts
+	// with. The fields that it names do not cross to a peer, unless
+	// Peer.Propagation says so. Nil: OpenTelemetry's global one, its fields as they
+	// are at NewTransport.
+	Propagator propagation.TextMapPropagator
 	// Logger takes a line for each call that was not delivered, and what no sink
 	// does. Of one peer and reason it gets 10 lines a minute and then the count of
 	// the others. Levels: error for routing_failed, ambiguous and policy_mismatch;
@@ -111,7 +119,7 @@ func NewTransport(cfg Config) (*Transport, error) {
 	t := &Transport{
 		base: ownBase(cfg.Base), book: cfg.Book, anchors: cfg.Anchors, ledger: cfg.Denials, correlation: cfg.Correlation,
 		unlisted: cfg.Unlisted, logger: cfg.Logger,
-		tracing: newTracing(cfg.TracerProvider), loop: newRetryLoop(),
+		tracing: newTracing(cfg.TracerProvider, cfg.Propagator), loop: newRetryLoop(),
 		states: make(map[string]*peerState),
 	}
 	if t.book == nil {
@@ -171,7 +179,10 @@ func (t *Transport) setPeers(peers []Peer, found faults) error {
 		s := t.states[cfg.ID]
 		if s == nil {
 			s = &peerState{anchors: anchorKeeper{peer: cfg.ID, source: t.anchors, lifetime: t.lifetime}}
-			s.anchors.ended = func(r refreshResult) { t.metrics.refresh(t.lifetime, cfg.ID, r) }
+			s.anchors.ended = func(r refreshResult) {
+				defer func() { _ = recover() }() // a meter that panics, on a goroutine of ours
+				t.metrics.refresh(t.lifetime, cfg.ID, r)
+			}
 		}
 		if b := s.breaker.Load(); b == nil || b.policy != cfg.Breaker {
 			s.breaker.Store(newBreaker(cfg.ID, cfg.Breaker))
@@ -181,6 +192,12 @@ func (t *Transport) setPeers(peers []Peer, found faults) error {
 	})
 	if err != nil {
 		return err
+	}
+	for id, s := range t.states {
+		// One that comes back finds the tasks that it still holds.
+		if kept[id] == nil && (s.held.count() > 0 || s.inFlight.Load() > 0) {
+			kept[id] = s
+		}
 	}
 	bases := make(map[*http.Transport]http.RoundTripper)
 	for _, p := range table.peers {
@@ -253,7 +270,7 @@ func (t *Transport) Close() error {
 		t.alarms.ringAll() // after the end, so that a task that joins late sees it
 		t.CloseIdleConnections()
 		t.metrics.close()
-		t.logged.close(t.logSuppressed)
+		t.logged.flush(t.logSuppressed)
 	}
 	return nil
 }
@@ -263,6 +280,20 @@ func (t *Transport) log() *slog.Logger {
 		return t.logger
 	}
 	return slog.Default()
+}
+
+// logAttrs writes a line. A handler that panics is contained: lines are written
+// from goroutines that no caller could guard, and in the middle of things. There
+// is nobody left to tell of it.
+func (t *Transport) logAttrs(ctx context.Context, level slog.Level, message string, attrs ...slog.Attr) {
+	defer func() { _ = recover() }()
+	t.log().LogAttrs(ctx, level, message, attrs...)
+}
+
+// logs reports whether a line of the level would be written.
+func (t *Transport) logs(ctx context.Context, level slog.Level) (enabled bool) {
+	defer func() { _ = recover() }()
+	return t.log().Enabled(ctx, level)
 }
 
 var errZero = fmt.Errorf("fedhttp: a Transport is made by NewTransport")
@@ -276,27 +307,51 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, errZero
 	}
 	at, unknown := table.lookup(req.URL)
-	if unknown == ReasonUnlistedOrigin && t.unlisted == PassUnlisted && t.lifetime.Err() == nil {
-		if task, _ := TaskFromContext(req.Context()); len(task.Obligations) == 0 {
-			return t.base.RoundTrip(req)
-		}
+	if unknown == ReasonUnlistedOrigin && t.passes(req) {
+		return t.base.RoundTrip(req)
 	}
-	pre := preflight{Context: req.Context(), t: t, at: at}
-	if at != nil {
-		pre.peer = at.peer
-		pre.task = pre.peer.task(req)
-	} else {
-		pre.task, _ = TaskFromContext(pre.Context)
-	}
+	var pre preflight
+	pre.begin(t, req, at)
 	var callSpan span
+	handed := false
+	defer func() {
+		if !handed { // something that the program has given us panics
+			closeBody(req.Body)
+			callSpan.End()
+		}
+	}()
 	pre.Context, callSpan = t.tracing.startCall(pre.Context, pre.task.Capability)
 	r := pre.run(req, unknown)
+	handed = true
 	// From here on there is a call, if only to say why it does not go out.
 	return newCall(&pre, req, callSpan).run(r)
 }
 
-// newCall makes the call that pre has cleared. It is not inlined: a held task
-// waits above this frame, and its stack must not have room for what comes later.
+// A held task waits above RoundTrip's frame, and its stack must not have room for
+// what comes before and after. So the functions around preflight are not inlined.
+
+// passes reports whether a request to no peer goes to the base as it is.
+//
+//go:noinline
+func (t *Transport) passes(req *http.Request) bool {
+	task, _ := TaskFromContext(req.Context())
+	return t.unlisted == PassUnlisted && t.lifetime.Err() == nil && len(task.Obligations) == 0
+}
+
+// begin finds out what the task of the request is.
+//
+//go:noinline
+func (f *preflight) begin(t *Transport, req *http.Request, at *place) {
+	f.Context, f.t, f.at = req.Context(), t, at
+	if at == nil {
+		f.task, _ = TaskFromContext(f.Context)
+		return
+	}
+	f.peer = at.peer
+	f.task = f.peer.task(req)
+}
+
+// newCall makes the call that pre has cleared.
 //
 //go:noinline
 func newCall(pre *preflight, req *http.Request, callSpan span) *call {
