@@ -320,7 +320,8 @@ func (a *attempt) bodyless() bool {
 	case resp.StatusCode == http.StatusNoContent, resp.StatusCode == http.StatusNotModified:
 		return true
 	}
-	return resp.ContentLength == 0 && resp.ProtoMajor == 2 && resp.StatusCode >= 200
+	said := resp.ProtoMajor == 2 || resp.Header.Get("Content-Length") == "0"
+	return resp.ContentLength == 0 && said && resp.StatusCode >= 200
 }
 
 // handOver gives the response to the caller.

@@ -2,9 +2,9 @@ package fedhttp
 
 import (
 	"context"
-	"errors"
 	"net/url"
-	"strings"
+
+	"github.com/fedhttp/fedhttp/internal/redact"
 )
 
 // ctxError is why a context ended: its error and its cause, which errors.Is
@@ -37,19 +37,9 @@ func redacted(err error) error {
 	return &bare
 }
 
-// errorText is err.Error(), with the URL of every *url.Error in it redacted.
-func errorText(err error) string {
-	text := err.Error()
-	for range 8 { // deeper than any sane chain
-		var with *url.Error
-		if !errors.As(err, &with) {
-			break
-		}
-		text = strings.ReplaceAll(text, with.URL, redactedText(with.URL))
-		err = with.Err
-	}
-	return text
-}
+// errorText is err.Error() without the secrets of the URLs in it, wherever in the
+// text they are: sources and bases put them into errors of all kinds.
+func errorText(err error) string { return redact.Text(err.Error()) }
 
 func redactedText(s string) string {
 	u, err := url.Parse(s)

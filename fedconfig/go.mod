@@ -10,7 +10,10 @@ require (
 	go.opentelemetry.io/otel/trace v1.47.0
 )
 
-require golang.org/x/sys v0.48.0 // indirect
+require (
+	github.com/dunglas/httpsfv v1.1.2 // indirect
+	golang.org/x/sys v0.48.0 // indirect
+)
 
 require (
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
