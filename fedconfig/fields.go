@@ -23,7 +23,7 @@ var notInFile = []string{"Peer.Base"}
 
 // required are the fields without which there is nothing to configure. What
 // else must be there is the root's to say.
-var required = []string{"document.Peers", "Peer.ID", "Peer.Origins", "Route.Pattern", "Dialect.Kind", "Hop.Name"}
+var required = []string{"document.Peers", "Peer.ID", "Peer.Origins", "Route.Pattern"}
 
 // defaults are the fields whose zero value stands for another one, and for which.
 // A program leaves them out; a file that spells the zero out would be surprised.

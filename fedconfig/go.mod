@@ -6,6 +6,7 @@ require (
 	github.com/fedhttp/fedhttp v0.0.0
 	github.com/fsnotify/fsnotify v1.10.1
 	github.com/google/go-cmp v0.7.0
+	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	go.opentelemetry.io/otel/metric v1.47.0
 	go.opentelemetry.io/otel/trace v1.47.0
 )
@@ -13,6 +14,7 @@ require (
 require (
 	github.com/dunglas/httpsfv v1.1.2 // indirect
 	golang.org/x/sys v0.48.0 // indirect
+	golang.org/x/text v0.14.0 // indirect
 )
 
 require (

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
 	"go.yaml.in/yaml/v4/plugin/loaderlimits"
@@ -63,11 +64,7 @@ func addSyntax(data []byte, err error, found *faults) {
 			why += " " + load.ContextMsg
 		}
 	}
-	line := lineOf(data, at.line)
-	// The parser names the place behind the text's end, which no editor can go to.
-	if width := len([]rune(string(line))); at.column > width+1 {
-		at.column = width + 1
-	}
+	line := lineOf(data, &at)
 	hint := ""
 	switch {
 	case strings.Contains(why, errDepth.Error()):
@@ -80,17 +77,23 @@ func addSyntax(data []byte, err error, found *faults) {
 	found.add(at, "", "%s; want YAML%s", why, hint)
 }
 
-// lineOf returns the line with the number, which counts from 1, without its end.
-func lineOf(data []byte, number int) []byte {
+// lineOf returns the line that the place is in, without its end. A place behind
+// the end of the text, which the parser may name, is moved there.
+func lineOf(data []byte, at *place) []byte {
 	pos := cursor{text: data}
-	for pos.at < len(data) && pos.line+1 < number {
-		pos.advance(pos.at + 1)
+	start := 0
+	for pos.at < len(data) && pos.line+1 < at.line {
+		line := pos.line
+		if pos.advance(pos.at + 1); pos.line != line {
+			start = pos.at
+		}
 	}
-	rest := data[pos.at:]
-	if end := bytes.IndexAny(rest, "\r\n"); end >= 0 {
-		rest = rest[:end]
+	line := data[start:]
+	if end := bytes.IndexAny(line, "\r\n"); end >= 0 {
+		line = line[:end]
 	}
-	return rest
+	*at = place{pos.line + 1, min(at.column, utf8.RuneCount(line)+1)}
+	return line
 }
 
 // yamlBuilder makes nodes of YAML's. An alias is the very node that its anchor
