@@ -201,6 +201,7 @@ func (c *config) words(message string, at *spot) string {
 		return fmt.Sprintf("what ${%s} stands for is not usable; want %s", strings.Join(at.names, "} and ${"), wanted)
 	}
 	return c.conceal(outsideQuotes(message, func(s string) string {
+		s = strings.ReplaceAll(s, `\n`, " ") // ServeMux has things to say in two lines
 		return goName.ReplaceAllStringFunc(s, func(name string) string {
 			if strings.HasPrefix(name, "Peers[") {
 				step := strings.TrimPrefix(name, "Peers")

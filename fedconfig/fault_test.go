@@ -62,6 +62,11 @@ peers:
       degraded: ""
       correlation_prefixes: {"": policy, "r,": routing, pe-: polcy, x: unknown}
       failure_statuses: [403, 200, 200, "x", 0x1F]
+      dialects:
+        - {kind: kong, hops: [{name: ""}, {}, {name: a, envoy: true}]}
+        - {kind: kong}
+        - {kind: kongo}
+        - {hops: a}
     routes:
       - pattern: "GET /a/{x"
         task: {obligations: {a: b, c: 3, 4: x, a: c}}
@@ -109,22 +114,29 @@ func TestManyFaults(t *testing.T) {
 		`25:36: peers[0].signals.failure_statuses[2]: 200 is not from 400 to 599`,
 		`25:41: peers[0].signals.failure_statuses[3]: "x" does not fit; want a whole number`,
 		`25:46: peers[0].signals.failure_statuses[4]: 0x1F does not fit; want a whole number`,
-		`27:18: peers[0].routes[0].pattern: "GET /a/{x" is not usable: parsing "GET /a/{x": at offset 7: bad wildcard segment (must end with '}')`,
-		`28:15: peers[0].routes[0].task.capability: is empty, and obligations need one`,
-		`28:39: peers[0].routes[0].task.obligations["c"]: 3 is a number; want text: put it in quotes`,
-		`28:42: peers[0].routes[0].task.obligations: key is a number; want text: put it in quotes`,
-		`28:48: peers[0].routes[0].task.obligations: key "a" is there twice, first on line 28; want it once`,
-		`29:9: peers[0].routes[1].pattern: is missing; want a pattern such as "POST /v1/tasks/{id}"`,
-		`29:48: peers[0].routes[1].task.policy_deadline: "2026-01-01" does not fit; want a time such as 2027-01-31T12:00:00Z (RFC 3339)`,
-		`30:9: peers[1].id: is that of peers[0] (line 3) too`,
-		`31:15: peers[1].origins[0]: https://b.example is claimed by peer "org-b" too`,
-		`32:24: peers[1].default_terms["a"]: is a list; want text`,
-		`32:29: peers[1].default_terms: key "${X}" has a reference; want references in values only`,
-		`35:19: peers[1].routes[1].pattern: "/a" is not usable: pattern "/a" conflicts with pattern "/a": /a matches the same requests as /a`,
-		`35:23: peers[1].routes[1]: unknown key "host"; want one of pattern, task`,
-		`36:5: peers[2]: is a number; want a mapping of id, origins, default_terms, routes, require_task, signals, retry, breaker, hold, denial, receipt, propagation, allow_plaintext, require_anchor`,
-		`37:5: peers[3].id: is missing; want a name such as org-b`,
-		`37:5: peers[3].origins: is missing; want a list of origins such as https://registry.b.example`,
+		`27:38: peers[0].signals.dialects[0].hops[0].name: is empty; want the name of the hop`,
+		`27:43: peers[0].signals.dialects[0].hops[1].name: is missing; want the name of a hop`,
+		`27:47: peers[0].signals.dialects[0].hops[2]: envoy and policy are for proxy-status only`,
+		`28:18: peers[0].signals.dialects[1].kind: kong is there twice; name all hops in one`,
+		`29:18: peers[0].signals.dialects[2].kind: "kongo" is not known; did you mean kong? want one of proxy-status, bearer, problem, http, envoy, istio, linkerd, kong, aws-apigateway, cloudflare, nginx, dsp`,
+		`30:11: peers[0].signals.dialects[3].kind: is missing; want one of proxy-status, bearer, problem, http, envoy, istio, linkerd, kong, aws-apigateway, cloudflare, nginx, dsp`,
+		`30:18: peers[0].signals.dialects[3].hops: is text; want a list`,
+		`32:18: peers[0].routes[0].pattern: "GET /a/{x" is not usable: parsing "GET /a/{x": at offset 7: bad wildcard segment (must end with '}')`,
+		`33:15: peers[0].routes[0].task.capability: is empty, and obligations need one`,
+		`33:39: peers[0].routes[0].task.obligations["c"]: 3 is a number; want text: put it in quotes`,
+		`33:42: peers[0].routes[0].task.obligations: key is a number; want text: put it in quotes`,
+		`33:48: peers[0].routes[0].task.obligations: key "a" is there twice, first on line 33; want it once`,
+		`34:9: peers[0].routes[1].pattern: is missing; want a pattern such as "POST /v1/tasks/{id}"`,
+		`34:48: peers[0].routes[1].task.policy_deadline: "2026-01-01" does not fit; want a time such as 2027-01-31T12:00:00Z (RFC 3339)`,
+		`35:9: peers[1].id: is that of peers[0] (line 3) too`,
+		`36:15: peers[1].origins[0]: https://b.example is claimed by peer "org-b" too`,
+		`37:24: peers[1].default_terms["a"]: is a list; want text`,
+		`37:29: peers[1].default_terms: key "${X}" has a reference; want references in values only`,
+		`40:19: peers[1].routes[1].pattern: "/a" is not usable: pattern "/a" conflicts with pattern "/a": /a matches the same requests as /a`,
+		`40:23: peers[1].routes[1]: unknown key "host"; want one of pattern, task`,
+		`41:5: peers[2]: is a number; want a mapping of id, origins, default_terms, routes, require_task, signals, retry, breaker, hold, denial, receipt, propagation, allow_plaintext, require_anchor`,
+		`42:5: peers[3].id: is missing; want a name such as org-b`,
+		`42:5: peers[3].origins: is missing; want a list of origins such as https://registry.b.example`,
 	}
 	for range 20 { // no Go map decides on the order
 		if diff := cmp.Diff(want, faultsOf(t, "peers.yaml", manyFaults)); diff != "" {

@@ -23,7 +23,7 @@ var notInFile = []string{"Peer.Base"}
 
 // required are the fields without which there is nothing to configure. What
 // else must be there is the root's to say.
-var required = []string{"document.Peers", "Peer.ID", "Peer.Origins", "Route.Pattern"}
+var required = []string{"document.Peers", "Peer.ID", "Peer.Origins", "Route.Pattern", "Dialect.Kind", "Hop.Name"}
 
 // defaults are the fields whose zero value stands for another one, and for which.
 // A program leaves them out; a file that spells the zero out would be surprised.
@@ -67,6 +67,7 @@ var wants = map[string]string{
 	"Signals.NegotiationEpoch":    wantHeader,
 	"Signals.AnchorVersion":       wantHeader,
 	"Signals.CorrelationPrefixes": "a mapping of prefixes to policy or routing",
+	"Hop.Name":                    "the name of a hop",
 	"Signals.FailureStatuses":     "a list of statuses from 400 to 599",
 }
 
@@ -134,8 +135,8 @@ func tokensOf(t reflect.Type) []string {
 		if err != nil {
 			break
 		}
-		// What a signal cannot say is no use in a file.
-		if t == reflect.TypeFor[fedhttp.Layer]() && i == int(fedhttp.LayerUnknown) {
+		// What stands for nothing is no use in a file.
+		if len(token) == 0 || t == reflect.TypeFor[fedhttp.Layer]() && i == int(fedhttp.LayerUnknown) {
 			continue
 		}
 		tokens = append(tokens, string(token))

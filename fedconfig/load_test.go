@@ -43,6 +43,9 @@ peers:
       correlation_prefixes: {pe-: policy, rt-: routing}
       failure_statuses: [403, 503]
       read_problem_detail: true
+      dialects:
+        - {kind: proxy-status, hops: [{name: edge, envoy: true}, {name: opa, policy: true}]}
+        - {kind: linkerd}
     retry:
       max_attempts: 2
       min_backoff: 150ms
@@ -77,6 +80,10 @@ func TestEveryField(t *testing.T) {
 			PolicyDigest: "X-Digest", NegotiationEpoch: "X-Epoch", AnchorVersion: "X-Anchor-Version",
 			CorrelationPrefixes: map[string]fedhttp.Layer{"pe-": fedhttp.LayerPolicy, "rt-": fedhttp.LayerRouting},
 			FailureStatuses:     []int{403, 503}, ReadProblemDetail: true,
+			Dialects: []fedhttp.Dialect{
+				{Kind: fedhttp.DialectProxyStatus, Hops: []fedhttp.Hop{{Name: "edge", Envoy: true}, {Name: "opa", Policy: true}}},
+				{Kind: fedhttp.DialectLinkerd},
+			},
 		},
 		Retry: fedhttp.RetryPolicy{
 			MaxAttempts: 2, MinBackoff: 150 * time.Millisecond, MaxBackoff: 2 * time.Second, MinRefreshInterval: 3 * time.Second,

@@ -249,7 +249,8 @@ func TestSchemaFiles(t *testing.T) {
 	test(string(example), true)
 	for _, good := range []string{
 		`hold: {max: -1, release_rate: 2}`, `retry: {min_backoff: 1.5s, max_backoff: 1h2m3s4ms5us6ns}`, `denial: {hold_off: -1s}`,
-		`signals: {failure_statuses: []}`, `routes: [{pattern: /}]`, `routes: [{pattern: "GET  /a/{b...}", task: {obligations: {}}}]`,
+		`signals: {dialects: [{kind: kong}, {kind: proxy-status, hops: [{name: a, envoy: true, policy: true}]}]}`,
+		`signals: {dialects: [{kind: kong, hops: [{name: a, envoy: false}]}]}`, `signals: {failure_statuses: []}`, `routes: [{pattern: /}]`, `routes: [{pattern: "GET  /a/{b...}", task: {obligations: {}}}]`,
 		`default_terms: {}`, `receipt: ignore, propagation: all`, `allow_plaintext: true, require_anchor: true`,
 	} {
 		test(peer+good+"}]", true)
@@ -266,7 +267,8 @@ func TestSchemaFiles(t *testing.T) {
 		`retry: {min_backoff: -1s}`, `retry: {min_backoff: 1 s}`, `retry: {budget_ratio: 0}`, `retry: {budget_ratio: -1}`, `retry: {other: 1}`,
 		`breaker: {failures: 0}`, `breaker: {trials: 0}`, `breaker: {open_for: -1s}`, `hold: {max: 0}`, `hold: {release_rate: -1}`, `hold: 1`, `denial: {budget: -1}`,
 		`denial: {budget: 1048577}`, `signals: {policy_evaluated: "a b"}`, `signals: {policy_evaluated: ""}`, `signals: {failure_statuses: [200]}`,
-		`signals: {failure_statuses: 403}`, `signals: {correlation_prefixes: {"": policy}}`, `signals: {correlation_prefixes: {"a,": policy}}`,
+		`signals: {failure_statuses: 403}`, `signals: {dialects: [{}]}`, `signals: {dialects: [{kind: ""}]}`, `signals: {dialects: [{kind: apache}]}`,
+		`signals: {dialects: [{kind: kong, hops: [{}]}]}`, `signals: {dialects: [{kind: kong, hops: [{name: ""}]}]}`, `signals: {dialects: [{kind: kong, hops: [{name: a, policy: true}]}]}`, `signals: {correlation_prefixes: {"": policy}}`, `signals: {correlation_prefixes: {"a,": policy}}`,
 		`signals: {correlation_prefixes: {" a": policy}}`, `signals: {correlation_prefixes: {a: unknown}}`, `routes: [{}]`, `routes: [{pattern: b.example/}]`,
 		`routes: [{pattern: /, task: {obligations: {a: b}}}]`, `routes: [{pattern: /, task: {policy_deadline: tomorrow}}]`, `default_terms: {a: 1}`, `default_terms: [a]`,
 	} {

@@ -214,7 +214,7 @@ func TestWatchFolderReplaced(t *testing.T) {
 	r := newRig(t, fedhttp.Config{}, func(r *rig) { r.write(r.path, peersFile("a")) }, fedconfig.WithInterval(20*time.Millisecond))
 	r.untilPeers("a")
 	r.must(os.RemoveAll(r.dir))
-	r.untilError(1)
+	_ = r.untilError(1)
 	r.must(os.Mkdir(r.dir, 0o700))
 	r.write(r.path, peersFile("b"))
 	r.untilPeers("b")
@@ -239,7 +239,7 @@ func TestWatchConfigMap(t *testing.T) {
 	r.must(os.RemoveAll(filepath.Join(r.dir, "..2027_01")))
 	r.untilPeers("b")
 	version(r, "..2027_03", "peers: [")
-	r.untilError(1)
+	_ = r.untilError(1)
 	version(r, "..2027_04", peersFile("c"))
 	r.untilPeers("c")
 }
