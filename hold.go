@@ -53,16 +53,17 @@ func (f *preflight) hold(unresolved refusal) refusal {
 			break
 		}
 		alarm := f.t.alarms.join(until)
-		span := f.t.tracing.startHold(f.Context)
+		var waiting span
 		over := false
 		defer func() {
 			if !over { // something that the program has given us panics
-				f.release(alarm, since, span)
+				f.release(alarm, since, waiting)
 			}
 		}()
+		waiting = f.t.tracing.startHold(f.Context)
 		refused = f.wait(alarm, late)
 		over = true
-		f.release(alarm, since, span)
+		f.release(alarm, since, waiting)
 		took := time.Since(start)
 		f.heldFor += took
 		f.t.metrics.hold(f.Context, p, took, refused.reason)
@@ -73,10 +74,10 @@ func (f *preflight) hold(unresolved refusal) refusal {
 }
 
 // release ends the holding.
-func (f *preflight) release(alarm *alarm, since int64, span span) {
+func (f *preflight) release(alarm *alarm, since int64, waiting span) {
 	f.t.alarms.leave(alarm)
 	f.peer.held.leave(f.task.Capability, since)
-	span.End()
+	waiting.End()
 }
 
 // wait waits until the task may go, or is known not to.

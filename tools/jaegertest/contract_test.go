@@ -139,7 +139,7 @@ func wantedOfCall(n *node) attrs {
 	if n := len(refreshes); n > 0 {
 		want["federation.refreshes"] = number(strconv.Itoa(n))
 	}
-	if reason == "peer_degraded" {
+	if reason == "peer_degraded" || reason == "breaker_open" {
 		want["federation.peer.degraded"] = boolean(`true`)
 	}
 	if escalates(outcome, reason) {
@@ -214,7 +214,8 @@ func wantedOfAttempt(n *node) attrs {
 	}
 	// What answers without a sign of who it is says nothing of a layer. In the job
 	// only B's advertisements come so.
-	if n.text("federation.verdict") == "none" && n.parent != nil && n.parent.Name() == "federation request" {
+	canceled := n.parent != nil && n.parent.text("federation.outcome") == "canceled" // there is nothing to judge
+	if n.text("federation.verdict") == "none" && n.parent != nil && (canceled || n.parent.Name() == "federation request") {
 		want["federation.layer"] = want["federation.layer"].orNone()
 		want["federation.evidence"] = want["federation.evidence"].orNone()
 	}
