@@ -44,7 +44,7 @@ func TestMetrics(t *testing.T) {
 	} {
 		found := false
 		for line := range strings.Lines(string(text)) {
-			found = found || strings.HasPrefix(line, want.name+"{"+want.labels) && strings.HasSuffix(line, want.value+"\n")
+			found = found || strings.HasPrefix(line, want.name+"{") && strings.Contains(line, want.labels) && strings.HasSuffix(line, want.value+"\n")
 		}
 		if !found {
 			t.Errorf("no %s{%s} %s", want.name, want.labels, want.value)

@@ -45,16 +45,20 @@ func sampleContext(t, id byte) trace.SpanContext {
 }
 
 // sampleTraces are three calls: one whose sizes are easy to tell in a picture,
-// with all roles, a link and an event, one that is hostile in all parts, and one
-// that took no time.
+// with all roles, another call in its course, a link and an event, one that is
+// hostile in all parts, and one that took no time.
 func sampleTraces() *traces {
 	call := sampleSpan(1, 1, 0, "federation records", 0, 380) // a response is read on after it
 	call.Attributes = []attribute.KeyValue{
 		attribute.String("federation.capability.id", "records"), attribute.String("federation.outcome", "delivered"),
 		attribute.Int("federation.attempts", 2), attribute.Int("federation.refreshes", 1), attribute.Int("federation.held_ms", 100),
-		attribute.Bool("federation.escalated", false),
+		attribute.Bool("federation.escalated", false), attribute.String("federation.peer.id", "org-b"),
 	}
 	held := sampleSpan(1, 2, 1, "federation.hold", 0, 100)
+	other := sampleSpan(1, 6, 1, "federation request", 20, 80)
+	other.Attributes = []attribute.KeyValue{attribute.Int("federation.attempts", 1), attribute.String("federation.peer.id", "org-c")}
+	sent := sampleSpan(1, 7, 6, "POST", 40, 80)
+	sent.SpanKind = trace.SpanKindClient
 	first := sampleSpan(1, 3, 1, "POST", 100, 300)
 	first.SpanKind = trace.SpanKindClient
 	first.Status = sdktrace.Status{Code: codes.Error, Description: "stale"}
@@ -75,6 +79,7 @@ func sampleTraces() *traces {
 	bad.Attributes = []attribute.KeyValue{
 		attribute.String("federation.capability.id", hostile[2]), attribute.String("federation.outcome", "rejected"),
 		attribute.String("federation.reason", hostile[0]), attribute.StringSlice("federation.evidence", hostile),
+		attribute.String("federation.peer.id", hostile[0]),
 	}
 	for _, h := range hostile {
 		bad.Attributes = append(bad.Attributes, attribute.String(h, h))
@@ -82,11 +87,14 @@ func sampleTraces() *traces {
 		bad.Links = append(bad.Links, sdktrace.Link{SpanContext: sampleContext(1, 1), Attributes: []attribute.KeyValue{attribute.String("federation.link", h), attribute.String(h, h)}})
 	}
 
+	badToo := sampleSpan(2, 2, 1, hostile[5], 5, 6)
+	badToo.Attributes = []attribute.KeyValue{attribute.String("federation.peer.id", hostile[6]), attribute.String("federation.reason", hostile[1])}
+
 	instant := sampleSpan(3, 1, 0, "federation lookup", 0, 0)
 	instant.Attributes = []attribute.KeyValue{attribute.String("federation.capability.id", "lookup"), attribute.String("federation.outcome", "unknown_peer")}
 
 	t := newTraces()
-	for _, s := range (tracetest.SpanStubs{second, refresh, first, held, call, bad, instant}).Snapshots() {
+	for _, s := range (tracetest.SpanStubs{second, refresh, first, sent, other, held, call, badToo, bad, instant}).Snapshots() {
 		t.spans.OnEnd(s)
 	}
 	return t

@@ -21,7 +21,7 @@ func TestPage(t *testing.T) {
 	if !strings.Contains(text, `<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">`) {
 		t.Error("no policy")
 	}
-	known := strings.Fields("a article b bdi body code dd details div dl dt em h1 h2 h3 h4 head header html li main meta nav ol p section span style " +
+	known := strings.Fields("a article b bdi body code dd details div dl dt em h1 h2 h3 h4 head header html li main meta nav ol p section small span style " +
 		"summary table tbody td th thead time title tr ul")
 	harmless := strings.Fields("aria-hidden aria-label aria-labelledby charset class content datetime http-equiv id lang name role scope style")
 	links := 0
@@ -78,7 +78,12 @@ func TestPage(t *testing.T) {
 		`<bdi>first byte</bdi> at 200.0 ms`,
 		`error: <bdi>stale</bdi>`,
 		`<dt>http.response.status_code</dt><dd><bdi>403</bdi></dd>`,
-		`<span>sent twice</span><span>anchor refreshed once</span><span>held for 100 ms</span><span>5 spans, 400.0 ms</span>`,
+		`<span>sent twice</span><span>anchor refreshed once</span><span>held for 100 ms</span><span>another call, to org-c: sent once</span><span>7 spans, 400.0 ms</span>`,
+		`<bdi>federation records</bdi><small><bdi>to org-b</bdi></small>`,
+		`<bdi>federation request</bdi><small><bdi>another call, to org-c</bdi></small>`,
+		`<bdi>POST</bdi><small><bdi>of the call to org-c</bdi></small>`,
+		`<bdi>POST</bdi> <em>error</em></span>`, // the call's own
+		`<bdi>federation.hold</bdi></span>`,
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %s", want)

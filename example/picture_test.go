@@ -137,7 +137,7 @@ type shownTrace struct {
 	Spans []struct {
 		Name, Role     string
 		Y, Left, Width float64 // of the timeline
-		Bar            float64 // how long the bar is
+		Bar, Thickness float64 // of the bar
 		Indent         float64
 	}
 }
@@ -154,6 +154,7 @@ func (b *browser) waterfalls() []shownTrace {
 				role: span.classList.contains('failed') ? 'failed' : span.classList[1],
 				y: scrollY + time.top + time.height / 2, left: time.left, width: time.width,
 				bar: span.querySelector('.time .bar').getBoundingClientRect().width,
+				thickness: span.querySelector('.time .bar').getBoundingClientRect().height,
 				indent: span.querySelector('summary bdi').getBoundingClientRect().left,
 			};
 		}),
@@ -252,7 +253,7 @@ func TestPicture(t *testing.T) {
 		}
 
 		shown := b.waterfalls()
-		if len(shown) != 3 || shown[0].Kind != "delivered after refresh" || len(shown[0].Spans) != 5 || len(shown[1].Spans) != 1 {
+		if len(shown) != 3 || shown[0].Kind != "delivered after refresh" || len(shown[0].Spans) != 7 || len(shown[1].Spans) != 2 {
 			t.Fatalf("the traces are %+v", shown)
 		}
 		for i, want := range []struct {
@@ -261,13 +262,15 @@ func TestPicture(t *testing.T) {
 		}{
 			{"federation records", "call", 0, 95, 0},
 			{"federation.hold", "hold", 0, 25, 1},
+			{"federation request", "call", 5, 20, 1},
+			{"POST", "attempt", 10, 20, 2},
 			{"POST", "failed", 25, 75, 1},
 			{"federation.anchor.refresh", "refresh", 50, 60, 1},
 			{"POST", "attempt", 75, 100, 1},
 		} {
 			span := shown[0].Spans[i]
 			from, length := stretch(img, span.Y, palettes[w.scheme][want.role])
-			if i == 2 {
+			if i == 4 {
 				// The mark of the event at 50 % parts it in two.
 				_, half := stretch(img, span.Y, palettes[w.scheme][want.role])
 				if math.Abs(float64(half)-span.Width/4) > 3 {
@@ -278,6 +281,9 @@ func TestPicture(t *testing.T) {
 			wantFrom, wantLength := span.Left+span.Width*want.from/100, span.Width*(want.to-want.from)/100
 			if span.Name != want.name || span.Role != want.role || math.Abs(float64(from)-wantFrom) > 2 || math.Abs(float64(length)-wantLength) > 2 {
 				t.Errorf("%v: %s (%s) is from %d for %d px, want %s (%s) from %.1f for %.1f px", w, span.Name, span.Role, from, length, want.name, want.role, wantFrom, wantLength)
+			}
+			if thin := span.Thickness < 8; thin != (i == 2 || i == 3) {
+				t.Errorf("%v: the bar of %s is %.1f px thick, and another call's: %v", w, span.Name, span.Thickness, i == 2 || i == 3)
 			}
 			if step := span.Indent - shown[0].Spans[0].Indent; (step > 5) != (want.deep > 0) {
 				t.Errorf("%v: %s is indented by %.1f px", w, span.Name, step)

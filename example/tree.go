@@ -40,6 +40,7 @@ func (t *traces) close() { _ = t.provider.Shutdown(context.Background()) } // a 
 type span struct {
 	sdktrace.ReadOnlySpan
 	attributes map[attribute.Key]attribute.Value
+	parent     *span // nil at the top
 	children   []*span
 }
 
@@ -58,6 +59,7 @@ func (t *traces) roots() []*span {
 	for _, s := range ended {
 		node := byID[s.SpanContext().SpanID()]
 		if parent := byID[s.Parent().SpanID()]; parent != nil {
+			node.parent = parent
 			parent.children = append(parent.children, node)
 		} else {
 			roots = append(roots, node)

@@ -30,6 +30,8 @@ type waterfall struct {
 // spanRow is one span.
 type spanRow struct {
 	ID, Name, Role     string // Role is call, attempt, hold or refresh
+	Of                 string // which call it belongs to; empty for the parts of the one on top
+	Other              bool   // it belongs to another one
 	Kind               string // internal or client
 	Depth              int
 	Left, Width        float64 // percent of the trace
@@ -88,14 +90,16 @@ func newWaterfall(root *span, here map[trace.SpanID]bool, ui jaeger) waterfall {
 		TraceID: root.SpanContext().TraceID().String(),
 		Took:    duration(scale.end.Sub(scale.start)),
 		Failed:  root.Status().Code == codes.Error,
-		Facts:   root.facts(),
+		Facts:   append(root.facts(), root.otherCalls()...),
 		Ticks:   scale.ticks(),
 	}
 	if ui != "" {
 		made.URL = ui.trace(root)
 	}
 	root.walk(0, func(s *span, depth int) {
-		made.Spans = append(made.Spans, newSpanRow(s, depth, scale, here, ui))
+		row := newSpanRow(s, depth, scale, here, ui)
+		row.Of, row.Other = s.of(root), s.call() != root
+		made.Spans = append(made.Spans, row)
 	})
 	return made
 }
@@ -179,6 +183,43 @@ func (s *span) role() string {
 		return "refresh"
 	}
 	return "call"
+}
+
+// call is the call that the span is, or is a part of.
+func (s *span) call() *span {
+	for s.role() != "call" && s.parent != nil {
+		s = s.parent
+	}
+	return s
+}
+
+// of says which call of the trace the span belongs to, by the peer that it went
+// to; nothing for the parts of the root.
+func (s *span) of(root *span) string {
+	call := s.call()
+	to := ""
+	if peer := call.text("federation.peer.id"); peer != "" {
+		to = " to " + visible(peer)
+	}
+	switch {
+	case s == root:
+		return strings.TrimSpace(to)
+	case call == root:
+		return ""
+	case s == call:
+		return "another call," + to
+	}
+	return "of the call" + to
+}
+
+// otherCalls are the facts of the calls that were made in the course of this one.
+func (s *span) otherCalls() (facts []string) {
+	s.walk(0, func(other *span, _ int) {
+		if other != s && other.role() == "call" {
+			facts = append(facts, other.of(s)+": "+strings.Join(other.facts(), ", "))
+		}
+	})
+	return facts
 }
 
 // facts are the attributes of a call that tell one from another.
