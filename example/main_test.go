@@ -269,11 +269,12 @@ func TestExport(t *testing.T) {
 	defer collector.Close()
 	address := collector.Listener.Addr().String()
 
+	ended := len(traces.spans.Ended()) // more may end meanwhile: an escalation is sent on its own
 	sent, err := traces.export(t.Context(), address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ended := len(traces.spans.Ended()); sent != ended || requests.Load() == 0 || received.Load() < int64(100*ended) {
+	if sent < ended || sent > len(traces.spans.Ended()) || requests.Load() == 0 || received.Load() < int64(100*ended) {
 		t.Errorf("sent %d of %d spans, in %d requests of %d bytes", sent, ended, requests.Load(), received.Load())
 	}
 
