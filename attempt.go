@@ -23,7 +23,7 @@ type attempt struct {
 	clock   attemptClock
 	slot    slot
 	span    span
-	begun   time.Time
+	begun   time.Duration // by the clocks of the peer
 
 	auth   Authorization // what it went out under,
 	anchor *Anchor       // and which anchor

@@ -28,9 +28,12 @@ type attemptClock struct {
 	expire     func()
 }
 
+// now is the time since the epoch: half the price of the time of day.
+func (s *attemptClocks) now() time.Duration { return time.Since(s.epoch) }
+
 // start begins the attempt's time, or begins it anew, and returns when that is.
-func (s *attemptClocks) start(k *attemptClock, expire func()) (now time.Time) {
-	now = time.Now()
+func (s *attemptClocks) start(k *attemptClock, expire func()) (now time.Duration) {
+	now = s.now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k.clocks, k.expire = s, expire
@@ -46,7 +49,7 @@ func (k *attemptClock) touch() {
 	if k == nil || k.clocks == nil {
 		return
 	}
-	now := time.Now()
+	now := k.clocks.now()
 	k.clocks.mu.Lock()
 	defer k.clocks.mu.Unlock()
 	if k.running {
@@ -67,8 +70,8 @@ func (k *attemptClock) stop() {
 }
 
 // add puts k at the end. s.mu is held.
-func (s *attemptClocks) add(k *attemptClock, now time.Time) {
-	k.running, k.at, k.prev, k.next = true, now.Sub(s.epoch)+s.limit, s.last, nil
+func (s *attemptClocks) add(k *attemptClock, now time.Duration) {
+	k.running, k.at, k.prev, k.next = true, now+s.limit, s.last, nil
 	if s.last == nil {
 		s.first = k
 	} else {
@@ -95,12 +98,12 @@ func (s *attemptClocks) remove(k *attemptClock) {
 
 // wind sets the timer, unless it is set already: it then rings too early at
 // worst, and looks again. s.mu is held.
-func (s *attemptClocks) wind(now time.Time) {
+func (s *attemptClocks) wind(now time.Duration) {
 	if s.set || s.first == nil {
 		return
 	}
 	s.set = true
-	if wait := s.first.at - now.Sub(s.epoch); s.timer == nil {
+	if wait := s.first.at - now; s.timer == nil {
 		s.timer = time.AfterFunc(wait, s.ring)
 	} else {
 		s.timer.Reset(wait)
@@ -109,10 +112,10 @@ func (s *attemptClocks) wind(now time.Time) {
 
 // ring ends the attempts whose time is up.
 func (s *attemptClocks) ring() {
-	now := time.Now()
+	now := s.now()
 	var over []func()
 	s.mu.Lock()
-	for s.first != nil && now.Sub(s.epoch) >= s.first.at {
+	for s.first != nil && now >= s.first.at {
 		over = append(over, s.first.expire)
 		s.remove(s.first)
 	}
