@@ -171,6 +171,7 @@ func TestFaults(t *testing.T) {
 		"tab":               {"p.yaml", "peers:\n\t- id: b\n", []string{"2:1: found character that cannot start any token while scanning for the next token; want YAML; indent with spaces, not with tabs"}},
 		"indentation":       {"p.yaml", "peers:\n  - id: b\n    origins: x\n   - y\n", []string{"4:4: did not find expected '-' indicator while parsing a block collection; want YAML"}},
 		"bare reference":    {"p.yaml", "peers: [{id: ${B}}]\n", []string{"1:15: did not find expected ',' or '}' while parsing a flow mapping; want YAML; inside [ ] and { } put a reference in quotes"}},
+		"behind the end":    {"p.yaml", "a: b\n0", []string{"2:1: could not find expected ':' while scanning a simple key; want YAML"}},
 		"unclosed":          {"p.yaml", "peers: \"x\n", []string{"2:1: found unexpected end of stream while scanning a quoted scalar; want YAML"}},
 		"NUL":               {"p.yaml", "peers:\n- \x00", []string{"2:3: control character U+0000; want printable text, or an escape in double quotes"}},
 		"bidi":              {"p.yaml", "é\u202e", []string{"1:2: control character U+202E; want printable text, or an escape in double quotes"}},
@@ -218,12 +219,15 @@ peers:
 func TestHuge(t *testing.T) {
 	t.Parallel()
 	var laughs strings.Builder
-	laughs.WriteString("peers:\n- origins: &o [" + strings.Repeat("x,", 500) + "]\n  routes: &r [" + strings.Repeat("{pattern: x},", 500) + "]\n")
+	laughs.WriteString("peers:\n- id: a\n  origins: &o [" + strings.Repeat("x,", 500) + "]\n  routes: &r [" + strings.Repeat("{pattern: x},", 500) + "]\n")
 	for range 300 {
 		laughs.WriteString("- {id: a, origins: *o, routes: *r}\n")
 	}
+	want := "4:1510: peers[66].routes[115]: more than 100000 values, aliases resolved; want fewer"
+	if got := faultsOf(t, "p.yaml", laughs.String()); len(got) != 1 || got[0] != want {
+		t.Errorf("laughs: %q", got)
+	}
 	for name, content := range map[string]string{
-		"laughs":       laughs.String(),
 		"unknown keys": "peers: []\n" + strings.Repeat("k: 1\n", 20_000),
 		"bad peers":    "peers: [" + strings.Repeat("7,", 20_000) + "]",
 		"bad origins":  "peers: [{id: a, origins: [" + strings.Repeat("x,", 20_000) + "]}]",
@@ -270,11 +274,13 @@ peers:
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 
+	t.Setenv("FEDCONFIG_LARGE", strings.Repeat("x", 600_000))
 	bad := faultsOf(t, "p.yaml", `
 peers:
 - id: ${FEDCONFIG_UNSET}${FEDCONFIG_UNSET_TOO}
   origins: ["https://${FEDCONFIG HOST}", "https://${FEDCONFIG_HOST", "https://${}"]
   require_task: ${FEDCONFIG_NUMBER}
+  default_terms: {a: "${FEDCONFIG_LARGE}${FEDCONFIG_LARGE}"}
 `)
 	if diff := cmp.Diff([]string{
 		"3:7: peers[0].id: ${FEDCONFIG_UNSET_TOO} is not set in the environment",
@@ -283,6 +289,7 @@ peers:
 		`4:42: peers[0].origins[1]: "${FEDCONFIG_HOST" is no reference; want ${NAME} of letters, digits and underscores, or $$ for a dollar`,
 		`4:70: peers[0].origins[2]: "${" is no reference; want ${NAME} of letters, digits and underscores, or $$ for a dollar`,
 		`5:17: peers[0].require_task: what "${FEDCONFIG_NUMBER}" stands for does not fit; want true or false`,
+		`6:22: peers[0].default_terms["a"]: ${FEDCONFIG_LARGE} makes the value larger than 1048576 bytes`,
 	}, bad); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}

@@ -132,8 +132,10 @@ func TestLoad(t *testing.T) {
 		}
 	}
 	var faults *fedconfig.Error
-	if _, err := fedconfig.Load(write("yaml.json", asYAML)); !errors.As(err, &faults) {
-		t.Errorf("YAML in a .json file: %v", err)
+	for _, name := range []string{"yaml.json", "yaml.JSON"} {
+		if _, err := fedconfig.Load(write(name, asYAML)); !errors.As(err, &faults) {
+			t.Errorf("%s has YAML: %v", name, err)
+		}
 	}
 	if _, err := fedconfig.Load(filepath.Join(dir, "none")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no file: %v", err)

@@ -63,9 +63,12 @@ func TestWatchManyEvents(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		put() // and nobody says so
+		time.Sleep(start.Add(59950 * time.Millisecond).Sub(time.Now()))
+		put() // just before the interval is over
+		wake <- struct{}{}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		want := "p1 at 0s\np11 at 200ms\np28 at 2.06s\np45 at 3.08s\np55 at 3.74s\np56 at 30s"
+		want := "p1 at 0s\np11 at 200ms\np28 at 2.06s\np45 at 3.08s\np55 at 3.74s\np56 at 30s\np57 at 1m0.05s"
 		if got := strings.Join(reloads, "\n"); got != want {
 			t.Errorf("reloads:\n%s\nwant:\n%s", got, want)
 		}

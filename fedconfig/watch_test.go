@@ -195,16 +195,26 @@ func TestWatchBadFile(t *testing.T) {
 	r.untilPeers("a", "b")
 }
 
-// TestWatchAppears: Watch may begin before there is a file.
+// TestWatchAppears: Watch may begin before there is a file, and a file that comes
+// back is in effect again, so that its next loss is told as well.
 func TestWatchAppears(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, fedhttp.Config{}, func(*rig) {})
-	if err := r.untilError(1); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("reported %v", err)
+	reloads := make(chan []fedhttp.Peer, 10)
+	r := newRig(t, fedhttp.Config{}, func(*rig) {}, fedconfig.OnReload(func(peers []fedhttp.Peer) { reloads <- peers }))
+	for lost := 1; lost <= 3; lost++ {
+		if err := r.untilError(lost); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("reported %v", err)
+		}
+		if lost == 1 {
+			r.untilPeers("from-the-program")
+		}
+		r.write(r.path, peersFile("a"))
+		if peers := <-reloads; len(peers) != 1 || peers[0].ID != "a" {
+			t.Errorf("reloaded %v", peers)
+		}
+		r.untilPeers("a")
+		r.must(os.Remove(r.path))
 	}
-	r.untilPeers("from-the-program")
-	r.write(r.path, peersFile("a"))
-	r.untilPeers("a")
 }
 
 // TestWatchFolderReplaced: a folder that is removed takes its watch along; the
