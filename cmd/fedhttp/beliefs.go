@@ -54,7 +54,7 @@ func beliefs(p fedhttp.Peer) rows {
 	r.add("breaker", breaker(p.Breaker))
 	r.add("hold", hold(p.Hold))
 	r.add("denial", denial(p.Denial))
-	r.add("trace context", propagation(p.Propagation))
+	r.add("trace context", traceContext(p.Propagation))
 	if p.RequireAnchor {
 		r.add("anchor", "required: nothing is sent without a valid one")
 	}
@@ -176,7 +176,7 @@ func denial(d fedhttp.DenialPolicy) string {
 	return text
 }
 
-func propagation(p fedhttp.Propagation) string {
+func traceContext(p fedhttp.Propagation) string {
 	switch p {
 	case fedhttp.PropagateAll:
 		return "crosses, with baggage and all else"

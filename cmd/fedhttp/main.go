@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -86,7 +88,7 @@ func run(ctx context.Context, args []string, std streams) int {
 	if errors.As(err, &e) {
 		code = e.code
 	}
-	if text := err.Error(); text != "" {
+	if text := strings.TrimPrefix(err.Error(), "fedhttp: "); text != "" {
 		fmt.Fprintf(std.err, "fedhttp: %s\n", text)
 	}
 	return code
@@ -109,7 +111,7 @@ Flags may be written with one dash (-peers) or two (--peers).`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newCheck(std), newExplain(std))
+	root.AddCommand(newCheck(std), newExplain(std), newCall(std, http.MethodGet), newCall(std, http.MethodPost), newProxy(std))
 	return root
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -136,3 +137,5 @@ func TestPlain(t *testing.T) {
 }
 
 var background = context.Background()
+
+func sprint(values ...any) string { return strings.TrimSuffix(fmt.Sprintln(values...), "\n") }

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fedhttp/fedhttp"
+)
+
+// client is what get, post and proxy have in common: whom they may call, and
+// under what.
+type client struct {
+	peersFile, policiesFile, anchorsFile string
+	caFile, certFile, keyFile            string
+
+	peers    []fedhttp.Peer
+	policies *policyWatch // nil: none
+	anchors  *anchorFile  // nil: none
+}
+
+func (c *client) flags(cmd *cobra.Command) {
+	peersFlag(cmd, &c.peersFile)
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVar(&c.policiesFile, "policies", "", "file of the policies that our side has agreed to; without it no task with obligations is sent")
+	f.StringVar(&c.anchorsFile, "anchors", "", "file of where trust anchors come from; without it nothing is ever sent again")
+	f.StringVar(&c.caFile, "cacert", "", "PEM file of the authorities that peers' certificates come from (default: the system's)")
+	f.StringVar(&c.certFile, "cert", "", "PEM file of our certificate, for peers that ask for one")
+	f.StringVar(&c.keyFile, "key", "", "PEM file of its key (default: the file of the certificate)")
+}
+
+// transport makes the Transport that the flags describe.
+func (c *client) transport(t *telemetry, logger *slog.Logger, stderr io.Writer) (*fedhttp.Transport, error) {
+	peers, err := loadPeers(c.peersFile, stderr)
+	if err != nil {
+		return nil, err
+	}
+	c.peers = peers
+	base, err := c.base()
+	if err != nil {
+		return nil, failed(err)
+	}
+	cfg := fedhttp.Config{
+		Peers: peers, Base: base, Book: &fedhttp.PolicyBook{},
+		TracerProvider: t.tracer, MeterProvider: t.meter, Logger: logger,
+	}
+	if c.policiesFile != "" {
+		c.policies = &policyWatch{path: c.policiesFile, book: cfg.Book, logger: logger}
+		if err := c.policies.load(); err != nil {
+			return nil, failed(err)
+		}
+	}
+	if c.anchorsFile != "" {
+		if c.anchors, err = newAnchorFile(c.anchorsFile, base.Clone()); err != nil {
+			return nil, failed(err)
+		}
+		cfg.Anchors = c.anchors
+	}
+	transport, err := fedhttp.NewTransport(cfg)
+	if err != nil {
+		return nil, failed(err)
+	}
+	return transport, nil
+}
+
+// base sends the requests. It asks for no compression by itself: what a peer
+// sends is what comes out.
+func (c *client) base() (*http.Transport, error) {
+	base := http.DefaultTransport.(*http.Transport).Clone()
+	base.DisableCompression = true
+	base.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	if c.caFile != "" {
+		pem, err := os.ReadFile(c.caFile)
+		if err != nil {
+			return nil, err
+		}
+		base.TLSClientConfig.RootCAs = x509.NewCertPool()
+		if !base.TLSClientConfig.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%s has no certificate in PEM", c.caFile)
+		}
+	}
+	switch {
+	case c.certFile == "" && c.keyFile != "":
+		return nil, errors.New("--key needs --cert")
+	case c.certFile != "":
+		key := c.keyFile
+		if key == "" {
+			key = c.certFile
+		}
+		certificate, err := tls.LoadX509KeyPair(c.certFile, key)
+		if err != nil {
+			return nil, err
+		}
+		base.TLSClientConfig.Certificates = []tls.Certificate{certificate}
+	}
+	return base, nil
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+
+	"go.opentelemetry.io/contrib/exporters/autoexport"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	metricnoop "go.opentelemetry.io/otel/metric/noop"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
+)
+
+// telemetry is where spans and metrics go: nowhere, unless OpenTelemetry's own
+// variables say otherwise.
+type telemetry struct {
+	tracer trace.TracerProvider
+	meter  metric.MeterProvider
+	stops  []func(context.Context) error
+}
+
+// exports reports whether the environment asks for a signal, TRACES or METRICS, to
+// be exported. Without an endpoint or an exporter nothing is, although the default
+// endpoint of OTLP would be on this machine.
+func exports(signal string) bool {
+	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || os.Getenv("OTEL_"+signal+"_EXPORTER") == "none" {
+		return false
+	}
+	for _, name := range []string{
+		"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_" + signal + "_ENDPOINT", "OTEL_" + signal + "_EXPORTER",
+	} {
+		if os.Getenv(name) != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// newTelemetry makes the providers. Spans go to the processors too.
+func newTelemetry(ctx context.Context, processors ...sdktrace.SpanProcessor) (*telemetry, error) {
+	t := &telemetry{tracer: tracenoop.NewTracerProvider(), meter: metricnoop.NewMeterProvider()}
+	about, err := resource.New(ctx, resource.WithTelemetrySDK(),
+		resource.WithAttributes(attribute.String("service.name", "fedhttp")), resource.WithFromEnv())
+	if err != nil && !errors.Is(err, resource.ErrPartialResource) {
+		return nil, err
+	}
+	options := []sdktrace.TracerProviderOption{sdktrace.WithResource(about)}
+	for _, p := range processors {
+		// Somebody waits for these spans, whatever the environment samples.
+		options = append(options, sdktrace.WithSpanProcessor(p), sdktrace.WithSampler(sdktrace.AlwaysSample()))
+	}
+	if exports("TRACES") {
+		exporter, err := autoexport.NewSpanExporter(ctx)
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, sdktrace.WithBatcher(exporter))
+	}
+	if len(options) > 1 {
+		provider := sdktrace.NewTracerProvider(options...)
+		t.tracer, t.stops = provider, append(t.stops, provider.Shutdown)
+	}
+	if exports("METRICS") {
+		reader, err := autoexport.NewMetricReader(ctx)
+		if err != nil {
+			return nil, errors.Join(err, t.stop(ctx))
+		}
+		provider := sdkmetric.NewMeterProvider(sdkmetric.WithResource(about), sdkmetric.WithReader(reader))
+		t.meter, t.stops = provider, append(t.stops, provider.Shutdown)
+	}
+	return t, nil
+}
+
+// stop sends what is left, until ctx ends.
+func (t *telemetry) stop(ctx context.Context) error {
+	var all []error
+	for _, stop := range t.stops {
+		all = append(all, stop(ctx))
+	}
+	return errors.Join(all...)
+}
