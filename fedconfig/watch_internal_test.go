@@ -63,7 +63,7 @@ func TestWatchManyEvents(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		put() // and nobody says so
-		time.Sleep(start.Add(59950 * time.Millisecond).Sub(time.Now()))
+		time.Sleep(time.Until(start.Add(59950 * time.Millisecond)))
 		put() // just before the interval is over
 		wake <- struct{}{}
 		time.Sleep(time.Minute)
