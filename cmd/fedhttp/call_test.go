@@ -123,7 +123,7 @@ func TestCallOutcomes(t *testing.T) {
 			}
 			args := append([]string{"get", "-v", "-p", peersOf(t, peer, c.settings...), peer.URL + "/summarize"}, c.args...)
 			r := runWith(t, "", args...)
-			r.want(t, c.code, c.err, "* outcome         "+name)
+			r.want(t, c.code, c.err, "* outcome ", " "+name+"\n* ")
 			if sends := len(peer.Routing.Log()); sends != c.sends {
 				t.Errorf("%d sends, want %d", sends, c.sends)
 			}
