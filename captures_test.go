@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -22,89 +23,35 @@ import (
 
 const capturesDir = "testdata/captures"
 
-// capture is what a recorded answer comes to.
+// capture is what a recorded answer comes to. The table, verdicts.json, is data:
+// the tests against the real servers hold those to it too.
 type capture struct {
-	want   string // outcome/reason, with no dialect and with dialects that nobody has pinned
-	pinned string // with every dialect pinned; "" for want
-	heard  string // the evidence of the dialects, unpinned
-	sends  int    // 0: one
-	broken bool   // the body ends before its length
-	why    string
+	Want   string `json:"want"`   // outcome/reason, with no dialect and with dialects that nobody has pinned
+	Pinned string `json:"pinned"` // with every dialect pinned; "" for Want
+	Heard  string `json:"heard"`  // the evidence of the dialects, where nobody has pinned them
+	Sends  int64  `json:"sends"`  // 0: one
+	Broken bool   `json:"broken"` // the body ends before its length
+	Why    string `json:"why"`
 }
 
 const (
-	captureGood      = "delivered"
-	captureAmbiguous = "ambiguous/no_signal"
-	captureRejected  = "rejected/denied"
-	captureDistrust  = "routing_failed/peer_distrusts_us"
+	captureGood     = "delivered"
+	captureRejected = "rejected/denied"
 )
 
-// captures has a row for every file in testdata/captures.
-var captures = map[string]capture{
-	"caddy-app-403-passthrough": {want: captureAmbiguous, why: "the application's 403, relayed (Via); it may be its policy engine's, and says so nowhere"},
-	"caddy-bad-request-400":     {want: captureGood, why: "400 is no status of the routing layer; the caller mends its request"},
-	"caddy-body-too-large-413":  {want: captureGood, why: "413 is about the request itself, whoever says it"},
-	"caddy-body-too-large-413-chunked": {
-		want: captureGood, why: "as with a length; the application may have had the beginning of the body",
-	},
-	"caddy-deny-403-body":           {want: captureAmbiguous, why: "Caddy's own 403, by a rule of its configuration: neither the policy engine nor a route is named"},
-	"caddy-deny-403-error":          {want: captureAmbiguous, why: "as above, through its error handler"},
-	"caddy-deny-403":                {want: captureAmbiguous, why: "as above, with an empty body"},
-	"caddy-file-404":                {want: captureGood, why: "404 is not routing: what is not there and what one may not see look the same"},
-	"caddy-forward-auth-down":       {want: captureAmbiguous, why: "the bytes of every 502 of Caddy's; the authorizer may have decided"},
-	"caddy-mtls-expired-handshake":  {want: captureAmbiguous, why: "the end of a connection without a byte, after the request was written; the TLS alert that would tell is not in it"},
-	"caddy-mtls-good":               {want: captureGood, why: "the application answered"},
-	"caddy-mtls-nocert-handshake":   {want: captureAmbiguous, why: "as with an expired certificate"},
-	"caddy-mtls-wrongca-handshake":  {want: captureAmbiguous, why: "as with an expired certificate"},
-	"caddy-plain-http-to-https-400": {want: captureGood, why: "400; a wrong scheme in our own configuration, which no refresh mends"},
-	"caddy-unknown-host":            {want: captureGood, why: "200 without a word of the application's; only a receipt tells, see TestCaptureOfAHostThatIsNotServed"},
-	"caddy-upstream-closed":         {want: captureAmbiguous, why: "the application had the request and closed the connection: it may have done the task"},
-	"caddy-upstream-garbage":        {want: captureAmbiguous, why: "the application had the request"},
-	"caddy-upstream-refused":        {want: captureAmbiguous, why: "nothing was delivered, but the bytes are those of caddy-upstream-closed"},
-	"caddy-upstream-rst":            {want: captureAmbiguous, why: "the application had the request"},
-	"caddy-upstream-timeout":        {want: captureAmbiguous, why: "the application has the request, and may still be at it"},
-	"caddy-upstream-tls-untrusted":  {want: captureAmbiguous, why: "nothing was delivered, and Caddy does not say so"},
-
-	"haproxy-app-503-passthrough":       {want: captureAmbiguous, why: "the application's own 503, which names no author; Retry-After names none either"},
-	"haproxy-bad-request-400":           {want: captureGood, why: "400 is no status of the routing layer"},
-	"haproxy-basic-401":                 {want: captureAmbiguous, why: "a 401 of HAProxy's own; the policy engine could say the same"},
-	"haproxy-body-too-large-413":        {want: captureGood, why: "413 is about the request itself"},
-	"haproxy-deny-403":                  {want: captureAmbiguous, why: "'administrative rules' are HAProxy's, not the policy engine's, and the page proves nothing"},
-	"haproxy-mtls-expired-handshake":    {want: captureAmbiguous, why: "the end of a connection without a byte, after the request was written"},
-	"haproxy-mtls-good":                 {want: captureGood, why: "the application answered"},
-	"haproxy-mtls-nocert-handshake":     {want: captureAmbiguous, why: "as with an expired certificate"},
-	"haproxy-mtls-optional-nocert-403":  {want: captureAmbiguous, why: "the bytes of haproxy-deny-403"},
-	"haproxy-mtls-wrongca-handshake":    {want: captureAmbiguous, why: "as with an expired certificate"},
-	"haproxy-plain-http-to-https":       {want: captureAmbiguous, why: "the connection ended without a byte after the request was written"},
-	"haproxy-unknown-host":              {want: captureAmbiguous, why: "the bytes of every 503 of HAProxy's"},
-	"haproxy-unknown-route":             {want: captureAmbiguous, why: "the bytes of every 503 of HAProxy's"},
-	"haproxy-upstream-closed":           {want: captureAmbiguous, why: "the application had the request"},
-	"haproxy-upstream-down-healthcheck": {want: captureAmbiguous, why: "the bytes of every 503 of HAProxy's, which also follow retries after a dispatch"},
-	"haproxy-upstream-garbage":          {want: captureAmbiguous, why: "the application had the request"},
-	"haproxy-upstream-refused":          {want: captureAmbiguous, why: "nothing was delivered, but the bytes are those of every 503 of HAProxy's"},
-	"haproxy-upstream-rst":              {want: captureAmbiguous, why: "the application had the request"},
-	"haproxy-upstream-truncated-body":   {want: captureGood, broken: true, why: "the application answered 200; that its body breaks off the caller learns as it reads"},
-
-	"nginx-app-503-passthrough":        {want: captureAmbiguous, why: "the application's own 503, which names no author"},
-	"nginx-auth-request-down-500":      {want: captureGood, why: "500 is the application's, unless the peer's failure_statuses say otherwise; see docs/peers/nginx.md"},
-	"nginx-bad-request-400":            {want: captureGood, why: "400 is no status of the routing layer"},
-	"nginx-basic-401":                  {want: captureAmbiguous, why: "a 401 of nginx's own; the policy engine could say the same"},
-	"nginx-body-too-large-413":         {want: captureGood, why: "413 is about the request itself"},
-	"nginx-body-too-large-413-chunked": {want: captureGood, why: "413 is about the request itself"},
-	"nginx-deny-403":                   {want: captureAmbiguous, why: "the same page for a deny rule and for a policy service's 403 that nginx has put its own in the place of"},
-	"nginx-mtls-good":                  {want: captureGood, why: "the application answered"},
-	"nginx-mtls-nocert-400":            {want: captureGood, pinned: captureDistrust, heard: "nginx=routing ignored=unpinned", why: "400, and the page is only to be believed of a server that we know for an nginx: it wants our certificate, whatever we refresh"},
-	"nginx-mtls-wrongca-400":           {want: captureGood, pinned: captureDistrust, heard: "nginx=routing ignored=unpinned", why: "as above: its anchor for us is stale"},
-	"nginx-no-live-upstreams":          {want: captureAmbiguous, why: "nothing was delivered this time, but the bytes are those of every 502 of nginx's"},
-	"nginx-plain-http-to-https-400":    {want: captureGood, why: "a wrong scheme in our own configuration; its page is none of the two about certificates"},
-	"nginx-ratelimit-429":              {want: captureAmbiguous, why: "nginx's own limit and the policy engine's look alike"},
-	"nginx-unknown-host-404":           {want: captureGood, why: "404 is not routing"},
-	"nginx-unknown-route":              {want: captureGood, why: "404 is not routing"},
-	"nginx-upstream-closed":            {want: captureAmbiguous, why: "the application had the request"},
-	"nginx-upstream-refused":           {want: captureAmbiguous, why: "nothing was delivered, but the bytes are those of nginx-upstream-closed"},
-	"nginx-upstream-rst":               {want: captureAmbiguous, why: "the application had the request"},
-	"nginx-upstream-timeout":           {want: captureAmbiguous, why: "the application has the request, and may still be at it"},
-	"nginx-upstream-tls-untrusted-502": {want: captureAmbiguous, why: "nothing was delivered, but the bytes are those of every 502 of nginx's"},
+func readCaptures(t *testing.T) map[string]capture {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(capturesDir, "verdicts.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var captures map[string]capture
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&captures); err != nil {
+		t.Fatal(err)
+	}
+	return captures
 }
 
 // everyDialect is every vocabulary, with a hop that is believed or without.
@@ -127,11 +74,12 @@ func TestCaptures(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no captures: %v", err)
 	}
+	captures := readCaptures(t)
 	missing := maps.Clone(captures)
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".http")
 		row, ok := captures[name]
-		if !ok || row.why == "" {
+		if !ok || row.Why == "" {
 			t.Errorf("%s: no row, or one without a reason", file)
 			continue
 		}
@@ -142,13 +90,13 @@ func TestCaptures(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			playCapture(t, row, recorded, row.want, "", nil)
-			playCapture(t, row, recorded, row.want, row.heard, everyDialect())
-			pinned := row.want
-			if row.pinned != "" {
-				pinned = row.pinned
+			playCapture(t, row, recorded, row.Want, "", nil)
+			playCapture(t, row, recorded, row.Want, row.Heard, everyDialect())
+			pinned := row.Want
+			if row.Pinned != "" {
+				pinned = row.Pinned
 			}
-			heard := strings.TrimSuffix(row.heard, " ignored=unpinned")
+			heard := strings.TrimSuffix(row.Heard, " ignored=unpinned")
 			playCapture(t, row, recorded, pinned, heard, everyDialect(fedhttp.Hop{Name: "front"}))
 		})
 	}
@@ -209,7 +157,7 @@ func playCapture(t *testing.T, row capture, recorded []byte, want, heard string,
 	}
 	checkCaptureBody(t, row, recorded, resp)
 	server.drain(base)
-	if n, want := requests.Load(), max(1, int64(row.sends)); n != want || int64(d.Attempts) != want {
+	if n, want := requests.Load(), max(1, row.Sends); n != want || int64(d.Attempts) != want {
 		t.Errorf("%d dialects: the server has had %d requests of %d attempts, want %d", len(dialects), n, d.Attempts, want)
 	}
 }
@@ -244,7 +192,7 @@ func checkCaptureBody(t *testing.T, row capture, recorded []byte, resp *http.Res
 	if !bytes.Equal(got, want) {
 		t.Errorf("the caller reads %q, want %q", got, want)
 	}
-	if broken := errors.Is(err, io.ErrUnexpectedEOF); broken != row.broken || err != nil && !broken {
+	if broken := errors.Is(err, io.ErrUnexpectedEOF); broken != row.Broken || err != nil && !broken {
 		t.Errorf("reading the body: %v", err)
 	}
 }
@@ -322,6 +270,7 @@ func TestCaptureOfAHostThatIsNotServed(t *testing.T) {
 // delivered and where the application had it. It is why they are ambiguous.
 func TestCapturesTwins(t *testing.T) {
 	t.Parallel()
+	captures := readCaptures(t)
 	for _, twins := range [][]string{
 		{"nginx-upstream-refused", "nginx-upstream-closed", "nginx-upstream-rst", "nginx-no-live-upstreams"},
 		{"nginx-unknown-host-404", "nginx-unknown-route"},
@@ -344,7 +293,7 @@ func TestCapturesTwins(t *testing.T) {
 			} else if !slices.Equal(first, lines) {
 				t.Errorf("%s differs from %s", name, twins[0])
 			}
-			if row := captures[name]; row.want != captures[twins[0]].want {
+			if row := captures[name]; row.Want != captures[twins[0]].Want {
 				t.Errorf("%s and %s are the same and not judged alike", name, twins[0])
 			}
 		}
