@@ -1,0 +1,536 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dunglas/httpsfv"
+
+	"github.com/fedhttp/fedhttp/fedtest"
+)
+
+// patience is how long a test waits for what must come.
+const patience = 20 * time.Second
+
+// running is a gateway of this process.
+type running struct {
+	url   string
+	stop  context.CancelFunc
+	code  chan int
+	logs  *lockedBuffer
+	trace *httptrace.ClientTrace // of do; nil: none
+	// client goes to the gateway and follows nothing.
+	client *http.Client
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+func startProxy(t *testing.T, args ...string) *running {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	p := &running{stop: stop, code: make(chan int, 1), logs: &lockedBuffer{}}
+	out, in := io.Pipe()
+	go func() {
+		p.code <- run(ctx, append([]string{"proxy", "-listen", "127.0.0.1:0"}, args...), streams{strings.NewReader(""), in, p.logs})
+		in.Close()
+	}()
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatalf("no address: %v, %s", err, p.logs)
+	}
+	p.url = strings.TrimSpace(line)
+	transport := &http.Transport{DisableCompression: true}
+	p.client = &http.Client{Transport: transport, Timeout: patience,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	t.Cleanup(func() {
+		stop()
+		transport.CloseIdleConnections()
+		if code := <-p.code; code != 0 {
+			t.Errorf("exit code %d: %s", code, p.logs)
+		}
+		p.code <- 0
+	})
+	return p
+}
+
+// answer is a response of the gateway, read to its end.
+type answer struct {
+	*http.Response
+	body     string
+	decision string
+}
+
+func (p *running) do(t *testing.T, method, path string, body io.Reader, header ...string) answer {
+	t.Helper()
+	req, err := http.NewRequest(method, p.url+path, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.trace != nil {
+		req = req.WithContext(httptrace.WithClientTrace(req.Context(), p.trace))
+	}
+	for i := 0; i < len(header); i += 2 {
+		if req.Header.Add(header[i], header[i+1]); header[i] == "Host" {
+			req.Host = header[i+1]
+		}
+	}
+	resp, err := p.client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer{resp, string(data), resp.Header.Get(decisionHeader)}
+}
+
+// problem is the answer's body.
+func (a *answer) problem(t *testing.T) (p problem) {
+	t.Helper()
+	if a.Header.Get("Content-Type") != "application/problem+json" || json.Unmarshal([]byte(a.body), &p) != nil || p.Status != a.StatusCode {
+		t.Fatalf("no problem: %d %v %s", a.StatusCode, a.Header, a.body)
+	}
+	return p
+}
+
+func TestProxyDecisions(t *testing.T) {
+	t.Parallel()
+	peer := newPeer(t, fedtest.Config{Handler: http.HandlerFunc(echo)})
+	gone := fedtest.NewPeer(fedtest.Config{})
+	gone.Close()
+	file := write(t, "peers.yaml", fmt.Sprintf(`peers:
+  - {id: org-b, origins: [%s], hold: {max: -1}}
+  - {id: gone, origins: [%s]}
+  - {id: strict, origins: ["http://127.0.0.1:1"], require_task: true}
+`, peer.URL, gone.URL))
+	p := startProxy(t, "-peers", file)
+
+	a := p.do(t, "POST", "/org-b/v1/tasks?a=b;c&d=%zz", strings.NewReader("hello"), "Host", "localhost")
+	if a.StatusCode != 200 || a.decision != `outcome=delivered, peer="org-b", resends=0, correlation-id="pe-00000001"` ||
+		!strings.HasPrefix(a.body, "POST /v1/tasks?a=b;c&d=%zz hello\n") || !strings.Contains(a.body, "Host: "+strings.TrimPrefix(peer.URL, "http://")) {
+		t.Errorf("%d %s %s", a.StatusCode, a.decision, a.body)
+	}
+	peer.Script(fedtest.Raw(404, nil, "none"), fedtest.Deny("SCOPE_NARROWED"), fedtest.RouteDrop(503), fedtest.Raw(502, nil, "<html>"))
+	for _, want := range []string{"404 delivered", "403 rejected denied", "503 routing_failed no_anchor_source", "502 ambiguous no_signal"} {
+		a := p.do(t, "GET", "/org-b/", nil)
+		dict, err := httpsfv.UnmarshalDictionary([]string{a.decision})
+		if err != nil {
+			t.Fatalf("%s: %v", a.decision, err)
+		}
+		got := fmt.Sprint(a.StatusCode)
+		for _, name := range []string{"outcome", "reason"} {
+			if member, ok := dict.Get(name); ok {
+				got += " " + string(member.(httpsfv.Item).Value.(httpsfv.Token))
+			}
+		}
+		if got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+
+	// A pending policy, what was not delivered, and what cannot be told are three
+	// things, and a client can tell them apart.
+	sends := len(peer.Routing.Log())
+	a = p.do(t, "GET", "/org-b/x", nil, headerCapability, "summarize", headerObligations, "residency=eu")
+	if got := a.problem(t); got.Status != 503 || got.Outcome != "policy_unresolved" || got.Reason != "not_advertised" || got.Sent != "no" || !got.SafeToResend ||
+		got.Peer != "org-b" || got.Capability != "summarize" || !strings.HasSuffix(got.Type, "#policy_unresolved") {
+		t.Errorf("%+v", got)
+	}
+	if !strings.HasPrefix(a.decision, "outcome=policy_unresolved, reason=not_advertised,") || len(peer.Routing.Log()) != sends {
+		t.Errorf("%s, %d sends", a.decision, len(peer.Routing.Log())-sends)
+	}
+	a = p.do(t, "GET", "/gone/", nil)
+	if got := a.problem(t); got.Status != 502 || got.Outcome != "routing_failed" || got.Sent != "no" || !got.SafeToResend {
+		t.Errorf("%+v", got)
+	}
+	peer.Script(fedtest.CloseConnection())
+	a = p.do(t, "GET", "/org-b/", nil)
+	if got := a.problem(t); got.Status != 502 || got.Outcome != "ambiguous" || got.Sent != "perhaps" || got.SafeToResend {
+		t.Errorf("%+v", got)
+	}
+	if got := p.do(t, "GET", "/strict/", nil); got.StatusCode != 400 || got.decision != `outcome=task_required, reason=no_capability, peer="strict", resends=0` {
+		t.Errorf("%d %s", got.StatusCode, got.decision)
+	}
+}
+
+func TestProxyRefuses(t *testing.T) {
+	t.Parallel()
+	peer := newPeer(t, fedtest.Config{})
+	p := startProxy(t, "-peers", peersOf(t, peer))
+	host := strings.TrimPrefix(p.url, "http://")
+	for request, want := range map[string]string{
+		"GET /nobody/x HTTP/1.1\r\nHost: " + host:                                                             "404 unknown_peer",
+		"GET / HTTP/1.1\r\nHost: " + host:                                                                     "404 unknown_peer",
+		"GET //org-b/x HTTP/1.1\r\nHost: " + host:                                                             "404 unknown_peer",
+		"GET /org-b/../org-c HTTP/1.1\r\nHost: " + host:                                                       "400 refused",
+		"GET /org-b/%2e%2e/x HTTP/1.1\r\nHost: " + host:                                                       "400 refused",
+		"GET http://evil.example/org-b/x HTTP/1.1\r\nHost: " + host:                                           "421 refused",
+		"GET http://" + host + "/org-b/x HTTP/1.1\r\nHost: " + host:                                           "421 refused",
+		"CONNECT evil.example:443 HTTP/1.1\r\nHost: evil.example:443":                                         "405 refused",
+		"CONNECT /org-b/x HTTP/1.1\r\nHost: " + host:                                                          "405 refused",
+		"GET /org-b/x HTTP/1.1\r\nHost: evil.example":                                                         "421 refused",
+		"GET /healthz HTTP/1.1\r\nHost: evil.example":                                                         "421 refused",
+		"GET /-/status HTTP/1.1\r\nHost: evil.example":                                                        "421 refused",
+		"GET /org-b/x HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: websocket\r\nHost: " + host:                 "501 refused",
+		"GET /org-b/x HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: h2c\r\nUpgrade: websocket\r\nHost: " + host: "501 refused",
+		"GET /org-b/x HTTP/1.1\r\nSec-Fetch-Site: cross-site\r\nHost: " + host:                                "403 refused",
+		"POST /org-b/x HTTP/1.1\r\nContent-Length: 0\r\nOrigin: https://evil.example\r\nHost: " + host:        "403 refused",
+		"POST /org-b/x HTTP/1.1\r\nContent-Length: 0\r\nOrigin: null\r\nHost: " + host:                        "403 refused",
+		"GET /org-b/x HTTP/1.1\r\nFedhttp-Obligation: residency=eu\r\nHost: " + host:                          "400 refused",
+		"GET /org-b/x HTTP/1.1\r\nFedhttp-Decision: outcome=delivered\r\nHost: " + host:                       "400 refused",
+	} {
+		resp, body := rawRequest(t, host, request+"\r\nConnection: close\r\n\r\n")
+		var got problem
+		if err := json.Unmarshal(body, &got); err != nil {
+			t.Errorf("%q: %d %s", request, resp.StatusCode, body)
+			continue
+		}
+		decision := resp.Header.Get(decisionHeader)
+		if text := fmt.Sprint(resp.StatusCode, " ", got.Outcome); text != want || got.Sent != "no" || !strings.HasPrefix(decision, "outcome="+got.Outcome) {
+			t.Errorf("%q: got %s %s, want %s: %s", request, text, decision, want, body)
+		}
+	}
+	if resp, _ := rawRequest(t, host, "OPTIONS * HTTP/1.1\r\nConnection: close\r\nHost: "+host+"\r\n\r\n"); resp.StatusCode >= 500 {
+		t.Errorf("OPTIONS *: %d", resp.StatusCode)
+	}
+	if n := len(peer.Routing.Log()); n != 0 {
+		t.Errorf("%d requests reached the peer", n)
+	}
+	// What curl offers with --http2 is an offer only.
+	if resp, body := rawRequest(t, host, "GET /org-b/x HTTP/1.1\r\nConnection: Upgrade, HTTP2-Settings, close\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\nHost: "+host+"\r\n\r\n"); resp.StatusCode != 200 {
+		t.Errorf("%d %s", resp.StatusCode, body)
+	}
+}
+
+func rawRequest(t *testing.T, host, request string) (*http.Response, []byte) {
+	t.Helper()
+	conn, err := net.Dial("tcp", host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	if _, err := io.WriteString(conn, request); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatalf("%q: %v", request, err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatalf("%q: %v", request, err)
+	}
+	return resp, body
+}
+
+// TestProxyHeaders looks at what reaches the peer, and what comes back.
+func TestProxyHeaders(t *testing.T) {
+	t.Parallel()
+	seen := make(chan http.Header, 1)
+	peer := newPeer(t, fedtest.Config{})
+	peer.Otherwise(func(w http.ResponseWriter, r *http.Request) {
+		seen <- r.Header.Clone()
+		h := w.Header()
+		h.Set("Fedhttp-Decision", "outcome=delivered")
+		h.Set("Link", "</x>")
+		w.WriteHeader(http.StatusEarlyHints)
+		h.Set("fedhttp-lies", "x")
+		h.Set("X-Federation-Policy-Evaluated", "true")
+		h.Set("Trailer", "X-Sum, Fedhttp-Decision")
+		h.Add("Set-Cookie", "a=1; Path=/v1; Domain=b.example; HttpOnly")
+		h.Add("Set-Cookie", "b=2")
+		h.Set("Location", "/org-c/x")
+		h.Set("Connection", "X-Hop")
+		h.Set("X-Hop", "1")
+		w.WriteHeader(http.StatusForbidden)
+		h.Set("X-Sum", "7")
+		h.Set("Fedhttp-Decision", "outcome=delivered")
+		h.Set(http.TrailerPrefix+"Fedhttp-Late", "x")
+	})
+	p := startProxy(t, "-peers", peersOf(t, peer))
+	early := make(chan http.Header, 1)
+	p.trace = &httptrace.ClientTrace{Got1xxResponse: func(_ int, h textproto.MIMEHeader) error {
+		early <- http.Header(h)
+		return nil
+	}}
+	a := p.do(t, "GET", "/org-b/x", nil, headerCapability, "summarize", headerScope, "s", headerTask, "t", headerPolicyWait, "1s",
+		"X-Forwarded-For", "10.0.0.1", "Forwarded", "for=10.0.0.1", "Connection", "X-Mine", "X-Mine", "1", "Proxy-Authorization", "secret", "Keep-Alive", "1",
+		"X-Federation-Policy-Digest", "forged", "Authorization", "Bearer x", "Traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	got := <-seen
+	for name := range got {
+		if !slices.Contains([]string{"Authorization", "Traceparent", "User-Agent"}, name) {
+			t.Errorf("%s: %q reached the peer", name, got[name])
+		}
+	}
+	if got.Get("Authorization") != "Bearer x" || !strings.Contains(got.Get("Traceparent"), "0af7651916cd43dd8448eb211c80319c") || got.Get("User-Agent") != "Go-http-client/1.1" {
+		t.Errorf("%q", got)
+	}
+	h := a.Header
+	if a.StatusCode != 403 || len(h[decisionHeader]) != 1 || !strings.HasPrefix(a.decision, "outcome=rejected") || h.Get("Fedhttp-Lies") != "" || h.Get("X-Hop") != "" {
+		t.Errorf("%d %q", a.StatusCode, h)
+	}
+	if h.Get("Location") != "/org-b/org-c/x" || strings.Join(h["Set-Cookie"], ", ") != "a=1; Path=/org-b/v1; HttpOnly, b=2; Path=/org-b/" {
+		t.Errorf("%q", h)
+	}
+	if h := <-early; h.Get("Link") != "</x>" || h.Get(decisionHeader) != "" {
+		t.Errorf("interim response: %q", h)
+	}
+	if a.Trailer.Get("X-Sum") != "7" || len(a.Trailer) != 1 {
+		t.Errorf("trailer %q", a.Trailer)
+	}
+}
+
+// TestProxyStreams has each side wait for the other: what is held back by anything
+// between them ends the test.
+func TestProxyStreams(t *testing.T) {
+	t.Parallel()
+	peer := newPeer(t, fedtest.Config{})
+	peer.Otherwise(func(w http.ResponseWriter, r *http.Request) {
+		control := http.NewResponseController(w)
+		_ = control.EnableFullDuplex()
+		w.WriteHeader(http.StatusOK)
+		_ = control.Flush()
+		lines := bufio.NewReader(r.Body)
+		for {
+			line, err := lines.ReadString('\n')
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(w, "got "+line)
+			_ = control.Flush()
+		}
+	})
+	p := startProxy(t, "-peers", peersOf(t, peer))
+	body, send := io.Pipe()
+	req, err := http.NewRequest("POST", p.url+"/org-b/chat", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := p.client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if !strings.HasPrefix(resp.Header.Get(decisionHeader), "outcome=delivered") {
+		t.Errorf("%q", resp.Header)
+	}
+	answers := bufio.NewReader(resp.Body)
+	for i := range 20 {
+		fmt.Fprintf(send, "line %d\n", i)
+		if got, err := answers.ReadString('\n'); err != nil || got != fmt.Sprintf("got line %d\n", i) {
+			t.Fatalf("%d: %q, %v", i, got, err)
+		}
+	}
+	send.Close()
+	if rest, err := io.ReadAll(answers); err != nil || len(rest) > 0 {
+		t.Errorf("%q, %v", rest, err)
+	}
+}
+
+// TestProxyCutShort: an answer that breaks off breaks off for the client too.
+func TestProxyCutShort(t *testing.T) {
+	t.Parallel()
+	peer := newPeer(t, fedtest.Config{})
+	peer.Otherwise(fedtest.Wire("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf"))
+	p := startProxy(t, "-peers", peersOf(t, peer))
+	resp, err := p.client.Get(p.url + "/org-b/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if body, err := io.ReadAll(resp.Body); !errors.Is(err, io.ErrUnexpectedEOF) || string(body) != "half" {
+		t.Errorf("%q, %v", body, err)
+	}
+}
+
+// TestProxyStops: calls that are on their way end, those that are held are let go
+// of unsent, new ones are not taken.
+func TestProxyStops(t *testing.T) {
+	t.Parallel()
+	arrived, release := make(chan bool), make(chan bool)
+	peer := newPeer(t, fedtest.Config{})
+	peer.Otherwise(func(w http.ResponseWriter, _ *http.Request) {
+		arrived <- true
+		<-release
+		_, _ = io.WriteString(w, "whole")
+	})
+	p := startProxy(t, "-peers", peersOf(t, peer))
+	if a := p.do(t, "GET", healthPath, nil); a.StatusCode != 200 || a.body != "ok\n" {
+		t.Errorf("%d %s", a.StatusCode, a.body)
+	}
+	if a := p.do(t, "POST", healthPath, nil); a.StatusCode != 405 {
+		t.Errorf("%d", a.StatusCode)
+	}
+	answers := make(chan answer, 2)
+	go func() {
+		answers <- p.do(t, "GET", "/org-b/held", nil, headerCapability, "c", headerObligations, "residency=eu")
+	}()
+	eventually(t, func() bool {
+		a := p.do(t, "GET", statusPath, nil, "Accept", "application/json")
+		var status struct{ Summary struct{ Held int } }
+		return a.StatusCode == 200 && json.Unmarshal([]byte(a.body), &status) == nil && status.Summary.Held == 1
+	})
+	whole := make(chan answer, 1)
+	go func() { whole <- p.do(t, "GET", "/org-b/long", nil) }()
+	<-arrived
+	p.stop()
+	a := <-answers
+	if got := a.problem(t); got.Status != 503 || got.Outcome != "policy_unresolved" || got.Reason != "closed" || got.Sent != "no" {
+		t.Errorf("%+v", got)
+	}
+	eventually(t, func() bool {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
+		if err == nil {
+			conn.Close()
+		}
+		return err != nil
+	})
+	select {
+	case code := <-p.code:
+		t.Fatalf("ended with %d, and a call is on its way", code)
+	default:
+	}
+	close(release)
+	if a := <-whole; a.StatusCode != 200 || a.body != "whole" {
+		t.Errorf("%d %s", a.StatusCode, a.body)
+	}
+}
+
+func TestProxyGrace(t *testing.T) {
+	t.Parallel()
+	peer := newPeer(t, fedtest.Config{})
+	arrived := make(chan bool, 1)
+	peer.Otherwise(func(_ http.ResponseWriter, r *http.Request) {
+		arrived <- true
+		<-r.Context().Done()
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	out, in := io.Pipe()
+	code := make(chan int, 1)
+	logs := &lockedBuffer{}
+	go func() {
+		code <- run(ctx, []string{"proxy", "-listen", "127.0.0.1:0", "-grace", "1ms", "-p", peersOf(t, peer)}, streams{nil, in, logs})
+	}()
+	url, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		resp, err := http.Get(strings.TrimSpace(url) + "/org-b/")
+		if err == nil {
+			resp.Body.Close()
+		}
+	}()
+	<-arrived
+	stop()
+	if c := <-code; c != exitFailed || !strings.Contains(logs.String(), "broken off") {
+		t.Errorf("exit code %d: %s", c, logs)
+	}
+}
+
+func eventually(t *testing.T, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !holds(); {
+		if time.Now().After(deadline) {
+			t.Fatal("it did not come to it in time")
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// TestProxyReloads changes the files under a gateway that runs.
+func TestProxyReloads(t *testing.T) {
+	t.Parallel()
+	peer := newPeer(t, fedtest.Config{})
+	terms := map[string]string{"residency": "eu"}
+	offer := fedtest.Advertisement{Capability: "summarize", Epoch: 1, Digest: fedtest.Digest(terms), Terms: terms}
+	peer.Agree("", offer)
+	policies := write(t, "policies.yaml", "")
+	peers := peersOf(t, peer)
+	p := startProxy(t, "-peers", peers, "-policies", policies)
+
+	held := make(chan answer, 1)
+	go func() {
+		held <- p.do(t, "GET", "/org-b/summarize", nil, headerCapability, "summarize", headerObligations, "residency=eu")
+	}()
+	eventually(t, func() bool {
+		return strings.Contains(p.do(t, "GET", statusPath, nil, "Accept", "application/json").body, `"held":1`)
+	})
+	agreed := fmt.Sprintf("policies:\n  - {peer: org-b, capability: summarize, epoch: 1, digest: %q, terms: {residency: eu}}\n", offer.Digest)
+	if err := os.WriteFile(policies, []byte(agreed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if a := <-held; a.StatusCode != 200 || !strings.HasPrefix(a.decision, "outcome=delivered") {
+		t.Errorf("%d %s %s", a.StatusCode, a.decision, a.body)
+	}
+	if err := os.WriteFile(policies, []byte("policies: []\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool {
+		return p.do(t, "GET", "/org-b/summarize", nil, headerCapability, "summarize", headerObligations, "residency=eu", headerPolicyWait, "0s").StatusCode == 503
+	})
+	if err := os.WriteFile(peers, []byte("peers:\n  - {id: org-new, origins: ["+peer.URL+"]}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { return p.do(t, "GET", "/org-new/", nil).StatusCode == 200 })
+	if a := p.do(t, "GET", "/org-b/", nil); a.StatusCode != 404 {
+		t.Errorf("%d %s", a.StatusCode, a.body)
+	}
+}
+
+func TestProxyListens(t *testing.T) {
+	t.Parallel()
+	peers := write(t, "peers.yaml", onePeer)
+	for _, address := range []string{":0", "0.0.0.0:0", "[::]:0", "192.0.2.1:0", "registry.example:0", "127.0.0.1", ""} {
+		if r := runWith(t, "", "proxy", "-p", peers, "-listen", address); r.code != exitUsage || r.out != "" {
+			t.Errorf("%q: %+v", address, r)
+		}
+	}
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	runWith(t, "", "proxy", "-p", peers, "-listen", taken.Addr().String()).want(t, exitFailed, "in use")
+	runWith(t, "", "proxy", "-p", write(t, "peers.yaml", "peers: x"), "-listen", "127.0.0.1:0").want(t, exitFailed, "peers.yaml:1:")
+
+	// With --allow-remote any name will do, but for the status page.
+	peer := newPeer(t, fedtest.Config{})
+	p := startProxy(t, "-peers", peersOf(t, peer), "-allow-remote", "-listen", "127.0.0.1:0")
+	if a := p.do(t, "GET", "/org-b/", nil, "Host", "gateway.example"); a.StatusCode != 200 {
+		t.Errorf("%d %s", a.StatusCode, a.body)
+	}
+}
