@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -73,6 +74,38 @@ func FuzzHAR(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte, entry int) {
 		if c, err := readHAR(data, entry); err == nil {
 			mustExplain(t, c)
+		}
+	})
+}
+
+// FuzzPath: whatever a client asks for stays at the peer's origin, and a server
+// finds no way up in it.
+func FuzzPath(f *testing.F) {
+	for _, seed := range []string{"/org-b/v1", "/org-b/%2e%2e/x", "/org-b/a%2Fb", "/org-b/@evil.example", "//org-b", "/org-b/..;a"} {
+		f.Add(seed)
+	}
+	targets := targetsOf([]fedhttp.Peer{{ID: "org-b", Origins: []string{"https://b.example"}}})
+	f.Fuzz(func(t *testing.T, asked string) {
+		in, err := url.ParseRequestURI(asked)
+		if err != nil {
+			return
+		}
+		id, rest, ok := split(in.EscapedPath())
+		if !ok || targets[id] == nil {
+			return
+		}
+		to, ok := targets[id].at(rest, in.RawQuery)
+		if !ok {
+			return
+		}
+		out, err := url.Parse(to.String())
+		if err != nil || out.Host != "b.example" || out.Scheme != "https" || out.EscapedPath() != rest {
+			t.Errorf("%q became %q (%v)", asked, to, err)
+		}
+		for _, segment := range strings.Split(out.Path, "/") {
+			if segment == "." || segment == ".." {
+				t.Errorf("%q became %q", asked, to)
+			}
 		}
 	})
 }

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"testing"
 	"time"
@@ -163,5 +165,31 @@ func TestProblems(t *testing.T) {
 	}
 	if got := field("routing_failed", "attempts_exhausted", `a"\b`, 2, "rt-\u00e9"); got != `outcome=routing_failed, reason=attempts_exhausted, peer="a\"\\b", resends=2, correlation-id="rt-\\u00e9"` {
 		t.Error(got)
+	}
+}
+
+// TestStatusPage: other machines do not see who our partners are.
+func TestStatusPage(t *testing.T) {
+	t.Parallel()
+	transport, err := fedhttp.NewTransport(fedhttp.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer transport.Close()
+	g := newGateway(transport, nil, true, slog.New(slog.DiscardHandler))
+	for from, want := range map[string]int{"127.0.0.1:1234": 200, "[::1]:1234": 200, "10.0.0.1:1234": 403, "[2001:db8::1]:1234": 403} {
+		r := httptest.NewRequest("GET", statusPath, nil)
+		r.RemoteAddr = from
+		w := httptest.NewRecorder()
+		g.ServeHTTP(w, r)
+		if w.Code != want {
+			t.Errorf("%s: %d, want %d", from, w.Code, want)
+		}
+	}
+	g.stopping.Store(true)
+	r := httptest.NewRequest("GET", healthPath, nil)
+	w := httptest.NewRecorder()
+	if g.ServeHTTP(w, r); w.Code != 503 {
+		t.Errorf("while it stops: %d", w.Code)
 	}
 }

@@ -78,8 +78,11 @@ func TestExitCodes(t *testing.T) {
 		if !listed || exitCode(o) != code {
 			t.Errorf("%v: code %d, want %d", o, exitCode(o), code)
 		}
-		if row := "| " + "`" + o.String() + "`"; !strings.Contains(string(docs), row) {
+		if row := fmt.Sprintf("| `%v` | %d |", o, code); !strings.Contains(string(docs), row) {
 			t.Errorf("docs/cli.md has no row %q", row)
+		}
+		if o != fedhttp.OutcomeDelivered && !strings.Contains(string(docs), `<a id="`+o.String()+`"></a>`) {
+			t.Errorf("docs/cli.md has no place for problems of the type %v", o)
 		}
 	}
 }
