@@ -39,6 +39,8 @@ func TestProxyStreams(t *testing.T) {
 	})
 	p := startProxy(t, "-peers", peersOf(t, peer))
 	body, send := io.Pipe()
+	// A client whose body does not come is stuck, whatever its timeout.
+	defer time.AfterFunc(patience, func() { send.Close() }).Stop()
 	req, err := http.NewRequest("POST", p.url+"/org-b/chat", body)
 	if err != nil {
 		t.Fatal(err)
@@ -60,6 +62,38 @@ func TestProxyStreams(t *testing.T) {
 	}
 	send.Close()
 	if rest, err := io.ReadAll(answers); err != nil || len(rest) > 0 {
+		t.Errorf("%q, %v", rest, err)
+	}
+}
+
+// TestProxyFlushes: what there is of an answer is passed on, also where its length
+// is known.
+func TestProxyFlushes(t *testing.T) {
+	t.Parallel()
+	more := make(chan bool)
+	peer := newPeer(t, fedtest.Config{})
+	peer.Otherwise(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "9")
+		_, _ = io.WriteString(w, "half")
+		_ = http.NewResponseController(w).Flush()
+		select {
+		case <-more:
+			_, _ = io.WriteString(w, " more")
+		case <-r.Context().Done():
+		}
+	})
+	p := startProxy(t, "-peers", peersOf(t, peer))
+	resp, err := p.client.Get(p.url + "/org-b/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	half := make([]byte, 4)
+	if _, err := io.ReadFull(resp.Body, half); err != nil || string(half) != "half" {
+		t.Fatalf("%q, %v", half, err)
+	}
+	close(more)
+	if rest, err := io.ReadAll(resp.Body); err != nil || string(rest) != " more" {
 		t.Errorf("%q, %v", rest, err)
 	}
 }
