@@ -69,7 +69,7 @@ func TestAdvisedNginx(t *testing.T) {
 	trust := newTrust(t)
 	app, policies := newApp(t, nil), newApp(t, nil)
 	guard, _ := newGuarded(t, policies)
-	addrs := start(t, path, 2, func(file string) []string { return []string{"-c", file, "-e", "stderr"} },
+	addrs := start(t, path, 2, func(file string, _ []string) []string { return []string{"-c", file, "-e", "stderr"} },
 		func(dir string, addrs []string) string {
 			return fmt.Sprintf(advisedNginx, dir, app.addr, strings.TrimPrefix(guard, "http://"),
 				advised(t, "nginx", addrs[0]), addrs[1], advised(t, "nginx-location", ""))
@@ -111,7 +111,7 @@ func TestAdvisedHAProxy(t *testing.T) {
 	path := binary(t, "haproxy")
 	trust := newTrust(t)
 	app := newApp(t, nil)
-	addrs := start(t, path, 1, func(file string) []string { return []string{"-db", "-f", file} },
+	addrs := start(t, path, 1, func(file string, _ []string) []string { return []string{"-db", "-f", file} },
 		func(_ string, addrs []string) string {
 			return fmt.Sprintf(advisedHAProxy, advised(t, "haproxy", addrs[0]), app.addr)
 		})

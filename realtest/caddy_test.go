@@ -97,6 +97,7 @@ func TestCaddy(t *testing.T) {
 	secure := "https://" + addrs[1]
 	refused := []string{distrusted, ambiguous} // the alert, or a reset that has overtaken it
 	s := &site{server: "caddy", url: "http://" + addrs[0], app: app, trust: trust}
+	s.gateway = newGateway(t, trust, "http://"+addrs[0], secure, "http://"+addrs[1])
 	s.play(t, []situation{
 		{name: "app-403-passthrough", app: 1},
 		{name: "app-503-passthrough", app: 1, want: []string{ambiguous}},

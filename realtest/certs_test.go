@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 )
@@ -80,7 +81,7 @@ func (a *authority) issue(t *testing.T, begin time.Time) (certPEM, keyPEM []byte
 
 // trust is who trusts whom in the tests with TLS.
 type trust struct {
-	dir                string // has ca.pem, other.pem, cert.pem, key.pem, both.pem
+	dir                string // has ca.pem, other.pem, cert.pem, key.pem, both.pem, client.pem
 	roots              *x509.CertPool
 	server             tls.Certificate
 	good, wrong, stale tls.Certificate // of clients: the servers trust the first, and trusted the last
@@ -94,14 +95,16 @@ func newTrust(t *testing.T) *trust {
 	valid, over := time.Now().Add(-time.Minute), time.Now().Add(-2*time.Hour)
 	cert, key, pair := ca.issue(t, valid)
 	tr.server = pair
-	_, _, tr.good = ca.issue(t, valid)
+	clientCert, clientKey, pair := ca.issue(t, valid)
+	tr.good = pair
 	_, _, tr.wrong = other.issue(t, valid)
 	_, _, tr.stale = ca.issue(t, over)
 	tr.write(t, "ca.pem", ca.pem)
 	tr.write(t, "other.pem", other.pem)
 	tr.write(t, "cert.pem", cert)
 	tr.write(t, "key.pem", key)
-	tr.write(t, "both.pem", append(cert, key...))
+	tr.write(t, "both.pem", slices.Concat(cert, key))
+	tr.write(t, "client.pem", slices.Concat(clientCert, clientKey))
 	return tr
 }
 

@@ -49,13 +49,14 @@ func TestHAProxy(t *testing.T) {
 	path := binary(t, "haproxy")
 	trust := newTrust(t)
 	app := newApp(t, &tls.Config{Certificates: []tls.Certificate{trust.server}})
-	addrs := start(t, path, 3, func(file string) []string { return []string{"-db", "-f", file} },
+	addrs := start(t, path, 3, func(file string, _ []string) []string { return []string{"-db", "-f", file} },
 		func(_ string, addrs []string) string {
 			return fmt.Sprintf(haproxyConfig, addrs[0], addrs[1], addrs[2], app.addr, trust.dir, app.secure)
 		})
 	secure, lenient := "https://"+addrs[1], "https://"+addrs[2]
 	refused := []string{distrusted, ambiguous} // the alert, or a reset that has overtaken it
 	s := &site{server: "haproxy", url: "http://" + addrs[0], app: app, trust: trust}
+	s.gateway = newGateway(t, trust, "http://"+addrs[0], secure, "http://"+addrs[1])
 	s.play(t, []situation{
 		{name: "app-403-passthrough", app: 1, want: []string{ambiguous}},
 		{name: "app-503-passthrough", app: 1},

@@ -66,12 +66,13 @@ func TestNginx(t *testing.T) {
 	path := binary(t, "nginx")
 	trust := newTrust(t)
 	app := newApp(t, &tls.Config{Certificates: []tls.Certificate{trust.server}})
-	addrs := start(t, path, 2, func(file string) []string { return []string{"-c", file, "-e", "stderr"} },
+	addrs := start(t, path, 2, func(file string, _ []string) []string { return []string{"-c", file, "-e", "stderr"} },
 		func(dir string, addrs []string) string {
 			return fmt.Sprintf(nginxConfig, dir, addrs[0], addrs[1], app.addr, app.secure, trust.dir)
 		})
 	secure := "https://" + addrs[1]
 	s := &site{server: "nginx", url: "http://" + addrs[0], app: app, trust: trust}
+	s.gateway = newGateway(t, trust, "http://"+addrs[0], secure, "http://"+addrs[1])
 	s.play(t, []situation{
 		{name: "app-403-passthrough", app: 1, want: []string{ambiguous}},
 		{name: "app-503-passthrough", app: 1},

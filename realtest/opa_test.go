@@ -143,6 +143,7 @@ func TestOPA(t *testing.T) {
 		p.Receipt = fedhttp.RequireReceipt
 		p.Routes = []fedhttp.Route{{Pattern: "/", Task: fedhttp.Task{Capability: "summarize", Obligations: terms}}}
 	}}
+	s.gateway = newGateway(t, trust, up, down)
 	s.play(t, []situation{
 		{name: "permit-200", app: 1},
 		{name: "deny-403"},

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// binary finds a server of Debian's. Without it the test is skipped, and in CI,
+// binary finds a program of Debian's. Without it the test is skipped, and in CI,
 // which installs it, it fails.
 func binary(t *testing.T, name string) string {
 	t.Helper()
@@ -20,7 +20,7 @@ func binary(t *testing.T, name string) string {
 			return found
 		}
 	}
-	text := fmt.Sprintf("%s is not installed (Debian: apt-get install %[1]s); this test needs the real server", name)
+	text := fmt.Sprintf("%s is not installed (Debian: apt-get install %[1]s); this test needs the real one", name)
 	if os.Getenv("CI") == "true" {
 		t.Fatal(text)
 	}
@@ -47,7 +47,7 @@ func freePorts(t *testing.T, n int) []string {
 // and returns those once it listens on them. Somebody else may take an address in
 // between: then it tries others. The process is killed at the end of the test,
 // and by the kernel should this one die.
-func start(t *testing.T, path string, n int, args func(file string) []string, config func(dir string, addrs []string) string) []string {
+func start(t *testing.T, path string, n int, args func(file string, addrs []string) []string, config func(dir string, addrs []string) string) []string {
 	t.Helper()
 	var said string
 	for range 5 {
@@ -57,7 +57,7 @@ func start(t *testing.T, path string, n int, args func(file string) []string, co
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
-		cmd := exec.Command(path, args(file)...)
+		cmd := exec.Command(path, args(file, addrs)...)
 		cmd.Stdout, cmd.Stderr = &out, &out
 		cmd.SysProcAttr = dieWithParent()
 		if err := cmd.Start(); err != nil {
