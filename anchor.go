@@ -258,7 +258,7 @@ func (k *anchorKeeper) fetch() (Anchor, error) {
 		var a answer
 		defer func() {
 			if fault := recover(); fault != nil {
-				a = answer{err: fmt.Errorf("the anchor source panicked: %s", sanitize(fmt.Sprint(fault)))}
+				a = answer{err: fmt.Errorf("the anchor source panicked: %s", faultText(fault))}
 			}
 			k.outstanding.Store(false)
 			answered <- a

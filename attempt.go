@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
+	"reflect"
 	"slices"
 	"strconv"
 	"time"
@@ -24,6 +25,7 @@ type attempt struct {
 	slot    slot
 	span    span
 	begun   time.Duration // by the clocks of the peer
+	took    time.Duration // until the response's header
 
 	auth   Authorization // what it went out under,
 	anchor *Anchor       // and which anchor
@@ -65,7 +67,7 @@ func (c *call) send() {
 	a.slot, c.admitted = c.admitted, slot{}
 	a.auth, a.anchor, a.mark = c.auth, p.anchors.anchor(), p.anchors.mark()
 
-	private := c.t.tracing.withoutBaggage(c.t.tracing.startAttempt(c, a, before), p.Propagation)
+	private := c.t.tracing.private(c.t.tracing.startAttempt(c, a, before), p.Propagation)
 	ctx, cancel := context.WithCancel(private)
 	a.cancel, a.fence.cancel = cancel, cancel
 	a.trace.GetConn, a.trace.GotConn = a.fence.getConn, a.fence.gotConn
@@ -76,6 +78,7 @@ func (c *call) send() {
 	a.begun = p.clocks.start(&a.clock, cancel)
 
 	a.resp, a.err = c.roundTrip(a) //nolint:bodyclose // handed over to the caller, or discarded
+	a.took = p.clocks.now() - a.begun
 	a.clock.stop()
 	c.judge(a)
 }
@@ -266,11 +269,10 @@ func (a *attempt) discard() {
 
 // close ends the attempt. Nothing of it is used any more.
 func (a *attempt) close() {
-	if a.cancel == nil {
-		return // never begun
+	if a.cancel != nil { // else its span could not be begun
+		a.clock.stop()
+		a.cancel()
 	}
-	a.clock.stop()
-	a.cancel()
 	a.slot.release(tallyFailure) // only a panic has left it to be released here
 	a.span.End()
 }
@@ -309,20 +311,10 @@ func (b *upgradedBody) CloseWrite() error {
 	return fmt.Errorf("CloseWrite: %w", http.ErrNotSupported)
 }
 
-// bodyless reports whether there is nothing to read, so that nobody need close the
-// body: it has another type than NoBody on HTTP/2. What a base that is not
-// net/http's says of the length is not believed.
-func (a *attempt) bodyless() bool {
-	resp := a.resp
-	switch {
-	case resp.Body == http.NoBody, a.request.Method == http.MethodHead:
-		return true
-	case resp.StatusCode == http.StatusNoContent, resp.StatusCode == http.StatusNotModified:
-		return true
-	}
-	said := resp.ProtoMajor == 2 || resp.Header.Get("Content-Length") == "0"
-	return resp.ContentLength == 0 && said && resp.StatusCode >= 200
-}
+// bodyless reports whether there is nothing to read and nothing to close. Such a
+// body has a type without any state: http.NoBody, and another one on HTTP/2. One
+// that is merely empty may belong to a stream that goes on.
+func (a *attempt) bodyless() bool { return reflect.TypeOf(a.resp.Body).Size() == 0 }
 
 // handOver gives the response to the caller.
 func (a *attempt) handOver() *http.Response {

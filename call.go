@@ -61,6 +61,9 @@ func (c *call) run(r refusal) (*http.Response, error) {
 			c.admitted.release(tallyFailure)
 			if c.last != nil {
 				closeBody(c.last.request.Body)
+				if c.last.resp != nil {
+					closeBody(c.last.resp.Body)
+				}
 				c.last.close()
 			}
 			c.span.End()
@@ -106,7 +109,7 @@ func (c *call) obtainAnchor() refusal {
 	waited, err := c.peer.anchors.ensure(c, c.peer.RequireAnchor, c.peer.Retry.MinRefreshInterval)
 	if waited {
 		c.refreshes++
-		c.t.tracing.endRefresh(c, start, c.peer.anchors.lastResult())
+		c.t.tracing.endRefresh(c, start, c.peer.anchors.lastResult(), c.Err() == nil)
 	}
 	switch {
 	case c.Err() != nil:
@@ -123,7 +126,7 @@ func (c *call) obtainAnchor() refusal {
 func (c *call) conclude() refusal {
 	a := c.last
 	a.slot.release(c.tally(a))
-	c.correlationID = sanitize(a.reading.correlationID)
+	c.correlationID = peerText(a.reading.correlationID)
 	if a.verdict != VerdictRejection {
 		c.policyReason = "" // of a denial that forbade the resend
 	}

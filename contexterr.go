@@ -2,6 +2,7 @@ package fedhttp
 
 import (
 	"context"
+	"fmt"
 	"net/url"
 
 	"github.com/fedhttp/fedhttp/internal/redact"
@@ -40,6 +41,12 @@ func redacted(err error) error {
 // errorText is err.Error() without the secrets of the URLs in it, wherever in the
 // text they are: sources and bases put them into errors of all kinds.
 func errorText(err error) string { return redact.Text(err.Error()) }
+
+// faultText is what a panic said, as it may be shown.
+func faultText(fault any) string { return sanitize(redact.Text(fmt.Sprint(fault))) }
+
+// peerText is what a peer said, as it may be shown: it may quote our own URLs.
+func peerText(s string) string { return sanitize(redact.Text(s)) }
 
 func redactedText(s string) string {
 	u, err := url.Parse(s)

@@ -14,6 +14,8 @@ import (
 const (
 	logWindow = time.Minute
 	logBurst  = 10
+
+	maxWindows = 1000 // above which those that are over are looked for
 )
 
 // logLevels are the levels by outcome: an error is what an operator has to look
@@ -137,6 +139,13 @@ func (l *logLimit) allow(key logKey, now time.Time, tell func(logKey, int, time.
 		if l.windows == nil {
 			l.windows = make(map[logKey]*lineWindow)
 		}
+		if len(l.windows) >= maxWindows {
+			for old, idle := range l.windows { // of peers that are gone
+				if idle.timer == nil && now.Sub(idle.start) >= logWindow {
+					delete(l.windows, old)
+				}
+			}
+		}
 		w = &lineWindow{}
 		l.windows[key] = w
 	}
@@ -158,6 +167,10 @@ func (l *logLimit) allow(key logKey, now time.Time, tell func(logKey, int, time.
 func (l *logLimit) end(key logKey, tell func(logKey, int, time.Time)) {
 	l.mu.Lock()
 	w := l.windows[key]
+	if w == nil {
+		l.mu.Unlock()
+		return
+	}
 	lines, since := w.suppressed, w.start
 	if w.timer != nil {
 		w.timer.Stop()

@@ -199,7 +199,7 @@ func (m *metrics) attempt(ctx context.Context, c *call, a *attempt) {
 	if a.resp != nil {
 		key.status, key.version = a.resp.StatusCode, protocolVersion(a.resp)
 	}
-	m.requestDuration.Record(ctx, (c.peer.clocks.now() - a.begun).Seconds(), c.peer.labels.of(key, func() *option {
+	m.requestDuration.Record(ctx, a.took.Seconds(), c.peer.labels.of(key, func() *option {
 		attrs := attributes{methodAttribute(c.in), semconv.ServerAddress(c.at.host), semconv.ServerPort(c.at.portNumber)}
 		if key.status != 0 {
 			attrs.add(semconv.HTTPResponseStatusCode(key.status))

@@ -2,7 +2,6 @@ package fedhttp
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -161,7 +160,7 @@ func (n *notifier[E]) deliver(next notice[E]) {
 	defer cancel()
 	defer func() {
 		if fault := recover(); fault != nil {
-			n.log(next.ctx, next.event, "the sink panicked: "+sanitize(fmt.Sprint(fault)))
+			n.log(next.ctx, next.event, "the sink panicked: "+faultText(fault))
 		}
 	}()
 	n.sink(ctx, next.event)

@@ -101,7 +101,7 @@ func (t *Transport) noDenials() bool {
 func (f *preflight) deniedBefore() (r refusal) {
 	defer func() {
 		if fault := recover(); fault != nil {
-			err := fmt.Errorf("%w: %s", errLedgerPanicked, sanitize(fmt.Sprint(fault)))
+			err := fmt.Errorf("%w: %s", errLedgerPanicked, faultText(fault))
 			r = refusal{OutcomeScopeDenied, ReasonLedgerFailed, err}
 		}
 	}()
@@ -153,11 +153,11 @@ func (c *call) record(d Denial) {
 			return
 		}
 		if fault := recover(); fault != nil {
-			err = fmt.Errorf("%w: %s", err, sanitize(fmt.Sprint(fault)))
+			err = fmt.Errorf("%w: %s", err, faultText(fault))
 		}
 		_ = c.t.unrecorded.Record(c, d)
 		c.t.logAttrs(c, slog.LevelError, "fedhttp: the ledger has not recorded a denial; it is kept in memory",
-			slog.String("peer", d.Peer), slog.String("error", sanitize(err.Error())))
+			slog.String("peer", d.Peer), slog.String("error", sanitize(errorText(err))))
 	}()
 	err = c.t.ledger.Record(detached{context.WithoutCancel(c)}, d)
 }

@@ -10,7 +10,7 @@ import (
 func (c *call) readPolicyReason(a *attempt) {
 	sig := &c.peer.signals
 	if reason := a.resp.Header.Get(sig.policyReason); reason != "" {
-		c.policyReason = sanitize(reason)
+		c.policyReason = peerText(reason)
 		return
 	}
 	if !sig.readProblemDetail {
@@ -24,6 +24,6 @@ func (c *call) readPolicyReason(a *attempt) {
 		Detail string `json:"detail"`
 	}
 	if json.Unmarshal([]byte(c.peek(a)), &problem) == nil {
-		c.policyReason = sanitize(problem.Detail)
+		c.policyReason = peerText(problem.Detail)
 	}
 }

@@ -64,10 +64,16 @@ func (t *tracing) propagates() propagation.TextMapPropagator {
 	return otel.GetTextMapPropagator()
 }
 
-// withoutBaggage is ctx for a base, which may be instrumented and then sends the
-// baggage that it finds.
-func (t *tracing) withoutBaggage(ctx context.Context, p Propagation) context.Context {
-	if p == PropagateAll || baggage.FromContext(ctx).Len() == 0 {
+// private is ctx for a base, which may be instrumented and then sends the baggage
+// that it finds, and the trace context.
+func (t *tracing) private(ctx context.Context, p Propagation) context.Context {
+	if p == PropagateAll {
+		return ctx
+	}
+	if p == PropagateNone && trace.SpanContextFromContext(ctx).IsValid() {
+		ctx = trace.ContextWithSpanContext(ctx, trace.SpanContext{})
+	}
+	if baggage.FromContext(ctx).Len() == 0 {
 		return ctx
 	}
 	return baggage.ContextWithoutBaggage(ctx)

@@ -2,7 +2,6 @@ package fedhttp
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"time"
 )
@@ -29,7 +28,7 @@ func (c *call) resolve(id string) Layer {
 		defer func() {
 			if fault := recover(); fault != nil {
 				layer = LayerUnknown
-				c.t.logAttrs(ctx, slog.LevelError, "fedhttp: the correlation resolver panicked", slog.String("peer", c.peer.ID), slog.String("fault", sanitize(fmt.Sprint(fault))))
+				c.t.logAttrs(ctx, slog.LevelError, "fedhttp: the correlation resolver panicked", slog.String("peer", c.peer.ID), slog.String("fault", faultText(fault)))
 			}
 			resolved <- layer
 		}()

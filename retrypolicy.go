@@ -228,7 +228,7 @@ func (c *call) refresh(a *attempt) (refreshResult, refusal) {
 	result, waited, err := k.refresh(c, a.mark, a.anchor.Version, p.Retry.MinRefreshInterval)
 	if waited {
 		c.refreshes++
-		c.t.tracing.endRefresh(c, start, result)
+		c.t.tracing.endRefresh(c, start, result, c.Err() == nil)
 	}
 	switch {
 	case c.Err() != nil:

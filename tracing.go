@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/url"
 	"reflect"
 	"slices"
 	"strconv"
@@ -321,11 +320,21 @@ func (c *call) errorType(a *attempt) string {
 	case errors.Is(a.err, io.EOF), errors.Is(a.err, io.ErrUnexpectedEOF):
 		return "eof"
 	}
-	err := a.err
-	if outer, ok := err.(*url.Error); ok { //nolint:errorlint // only the outermost says nothing
-		err = outer.Err
+	return typeOf(a.err)
+}
+
+// typeOf is the type of err, or of what its wrappers wrap: types are a closed set,
+// while an error may say anything of itself.
+func typeOf(err error) string {
+	for range 8 { // deeper than any sane chain
+		typ := reflect.TypeOf(err).String()
+		inner := errors.Unwrap(err)
+		if inner == nil || typ != "*url.Error" && typ != "*fmt.wrapError" {
+			return typ
+		}
+		err = inner
 	}
-	return semconv.ErrorType(err).Value.AsString()
+	return reflect.TypeOf(err).String()
 }
 
 // evidenceValues has the values of single pieces of evidence, which is what
@@ -361,21 +370,27 @@ func (t *tracing) startHold(ctx context.Context) span {
 	return span{s}
 }
 
-// endRefresh makes the span of a fetch that the call waited for since start.
-func (t *tracing) endRefresh(c *call, start time.Time, result refreshResult) {
+// endRefresh makes the span of a fetch that the call waited for since start. It
+// has a result where the call has waited to the end.
+func (t *tracing) endRefresh(c *call, start time.Time, result refreshResult, ended bool) {
 	if !t.on() {
 		return
 	}
 	_, s := t.tracer.Start(c, "federation.anchor.refresh", trace.WithTimestamp(start))
+	defer s.End()
 	version := c.peer.anchors.anchor().Version
 	if s.IsRecording() {
-		s.SetAttributes(attrPeer.String(c.peer.ID), attrResult.String(result.String()), attrAnchorVersion.String(sanitize(version)))
-		if result == refreshFailed {
+		attrs := attributes{attrPeer.String(c.peer.ID)}
+		if ended {
+			attrs.text(attrResult, result.String())
+			attrs.text(attrAnchorVersion, sanitize(version))
+		}
+		s.SetAttributes(attrs...)
+		if ended && result == refreshFailed {
 			s.SetStatus(codes.Error, ReasonRefreshFailed.String())
 		}
 	}
-	s.End()
-	if result != refreshFailed {
+	if ended && result != refreshFailed {
 		c.ownRefresh = &refreshSpan{version, s.SpanContext()}
 		c.peer.lastRefresh.Store(c.ownRefresh)
 	}

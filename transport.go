@@ -97,6 +97,9 @@ type Transport struct {
 	bases  map[*http.Transport]http.RoundTripper // the clones that peers' own bases have; under update
 }
 
+// maxRemoved is of how many peers the state is kept that are not configured any more.
+const maxRemoved = 1000
+
 // peerState is what a peer keeps when its configuration changes.
 type peerState struct {
 	breaker  atomic.Pointer[breaker]
@@ -158,7 +161,7 @@ func NewTransport(cfg Config) (*Transport, error) {
 // once, or the error names every fault and nothing changes. Calls that are in
 // flight or held keep the configuration that they began with. A peer that keeps
 // its ID keeps its anchor, denials, budget and degraded mark, and its breaker
-// where the BreakerPolicy is the same.
+// where the BreakerPolicy is the same, also where it was removed meanwhile.
 func (t *Transport) SetPeers(peers []Peer) error {
 	if t.loop == nil {
 		return errZero
@@ -194,8 +197,9 @@ func (t *Transport) setPeers(peers []Peer, found faults) error {
 		return err
 	}
 	for id, s := range t.states {
-		// One that comes back finds the tasks that it still holds.
-		if kept[id] == nil && (s.held.count() > 0 || s.inFlight.Load() > 0) {
+		// One that comes back finds what it had: calls of it may still be on their
+		// way, and one that looked it up a moment ago is not counted anywhere.
+		if kept[id] == nil && len(kept) < len(table.peers)+maxRemoved {
 			kept[id] = s
 		}
 	}
