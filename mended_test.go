@@ -73,7 +73,8 @@ func TestPanickingMeter(t *testing.T) {
 		r := newRig(t, fedtest.Config{}, func(cfg *Config, _ *Peer) {
 			cfg.Anchors = anchorFunc(func(context.Context, string) (Anchor, error) { return Anchor{Version: "1"}, nil })
 		})
-		r.tr.metrics.live, r.tr.metrics.refreshes = true, panickingCounter{}
+		m := r.tr.metrics
+		m.live, m.placeholder, m.refreshes = true, nil, panickingCounter{}
 		r.state().anchors.kick(time.Second)
 		synctest.Wait()
 		vtWant(t, "anchor", r.status().AnchorVersion, "1")
