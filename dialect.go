@@ -33,7 +33,7 @@ type Hop struct {
 	// the response flags UF, UH, NR or DF in their details.
 	Envoy bool
 	// Policy says that the hop enforces policy, so that its http_request_denied is
-	// a rejection.
+	// a rejection. Its other errors prove nothing: it may have decided before them.
 	Policy bool
 }
 

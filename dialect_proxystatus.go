@@ -26,6 +26,7 @@ var proxyErrors = map[string]struct {
 	"connection_limit_reached":   {layer: LayerRouting, envoy: true},
 	"tls_certificate_error":      {layer: LayerRouting},
 	"http_request_denied":        {layer: LayerPolicy},
+	"http_request_error":         {},
 	"destination_ip_prohibited":  {},
 	"proxy_loop_detected":        {},
 	"proxy_configuration_error":  {},
@@ -107,7 +108,9 @@ func readProxyMember(member httpsfv.Member, first bool, hops []Hop) (remark, boo
 		return nothing, false
 	case hop == nil:
 		return w, true
-	case proves.layer == LayerPolicy && !hop.Policy:
+	case (proves.layer == LayerPolicy) != hop.Policy:
+		// Only a hop that enforces policy has denied anything; and of one that
+		// does, nobody knows whether it had decided before it failed.
 		return nothing, false
 	case proves.envoy && hop.Envoy:
 		details, _ := item.Params.Get("details")

@@ -129,6 +129,7 @@ var dialectRows = []struct {
 	{kind: DialectProxyStatus, status: 400, header: "Proxy-Status: origin-side, hop; error=http_request_error"},
 	{kind: DialectProxyStatus, status: 403, header: "Proxy-Status: hop; error=http_request_denied"},
 	{kind: DialectProxyStatus, status: 403, header: "Proxy-Status: pep; error=http_request_denied", want: "proxy_status=policy"},
+	{kind: DialectProxyStatus, status: 503, header: "Proxy-Status: pep; error=destination_unavailable"},
 	{kind: DialectProxyStatus, status: 502, header: "Proxy-Status: hop; error=no_such_type"},
 	{kind: DialectProxyStatus, status: 502, header: `Proxy-Status: hop; error="connection_refused"`},
 	{kind: DialectProxyStatus, status: 502, header: "Proxy-Status: hop"},
