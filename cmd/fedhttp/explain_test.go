@@ -146,6 +146,15 @@ func TestExplainTells(t *testing.T) {
 		"verdict        none", "{kind: kong, hops: [{name: its-name}]}", "verdict: routing", "Note: kong decides nothing")
 }
 
+// TestExplainUnsent: a task that the transport would not send is said so, at once.
+func TestExplainUnsent(t *testing.T) {
+	t.Parallel()
+	e := explained(t, "HTTP/1.1 403 x\n\n", onePeer, "-capability", strings.Repeat("c", 2000), "-obligation", "residency=eu")
+	if e.Outcome != "policy_unresolved" || e.Verdict != "" || e.Resend != "never" || e.Delivery != "" {
+		t.Errorf("%+v", e)
+	}
+}
+
 // TestHostileInput looks for what a terminal would obey.
 func TestHostileInput(t *testing.T) {
 	t.Parallel()

@@ -108,7 +108,7 @@ func (t *trial) run(ctx context.Context) (found, error) {
 func (t *trial) ready() fedhttp.Peer {
 	p := t.peer
 	p.RequireTask, p.RequireAnchor, p.AllowPlaintext = false, false, true
-	p.Breaker = fedhttp.BreakerPolicy{Failures: -1}
+	p.Breaker, p.Hold = fedhttp.BreakerPolicy{Failures: -1}, fedhttp.HoldPolicy{Max: -1}
 	p.Retry.MinRefreshInterval = 1
 	if p.Retry.MinBackoff = 1; p.Retry.MaxBackoff == 0 {
 		p.Retry.MaxBackoff = 5 * time.Second // which MinBackoff does not raise
