@@ -203,7 +203,8 @@ func exchangesOfRequests() []exchange {
 		{name: "body breaks", handler: echoBody, client: posts(nil, bodyThatBreaks), unseen: true},
 		{name: "body breaks, known length", handler: echoBody, client: posts(length(1_000_000), bodyThatBreaks), unseen: true},
 		{name: "length too long", handler: echoBody, client: posts(length(1_000_000), bodyThatEnds)},
-		{name: "length too short", handler: echoBody, client: posts(length(3), pipedBody), unseen: true},
+		// A server that answered would race with the error of the write.
+		{name: "length too short", handler: neverAnswers, client: posts(length(3), pipedBody), unseen: true},
 		{name: "request headers", handler: echoBody, client: headers},
 		{name: "large request headers", handler: echoBody, client: largeHeaders},
 		{name: "Request.Close", handler: echoBody, client: func(x *exchangeRun) {
@@ -233,4 +234,10 @@ func (b *trailerBody) Read(p []byte) (int, error) {
 		b.trailer.Set("X-Sum", "42")
 	}
 	return n, err
+}
+
+// neverAnswers reads the body and waits for the client to give up.
+func neverAnswers(_ http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	<-r.Context().Done()
 }
