@@ -67,7 +67,7 @@ func (c *call) send() {
 	a.slot, c.admitted = c.admitted, slot{}
 	a.auth, a.anchor, a.mark = c.auth, p.anchors.anchor(), p.anchors.mark()
 
-	private := c.t.tracing.private(c.t.tracing.startAttempt(c, a, before), p.Propagation)
+	private := c.t.tracing.private(c.t.tracing.startAttempt(c, a, before), c.in.Context(), p.Propagation)
 	ctx, cancel := context.WithCancel(private)
 	a.cancel, a.fence.cancel = cancel, cancel
 	a.trace.GetConn, a.trace.GotConn = a.fence.getConn, a.fence.gotConn
@@ -78,7 +78,9 @@ func (c *call) send() {
 	a.begun = p.clocks.start(&a.clock, cancel)
 
 	a.resp, a.err = c.roundTrip(a) //nolint:bodyclose // handed over to the caller, or discarded
-	a.took = p.clocks.now() - a.begun
+	if c.t.metrics.on() {
+		a.took = p.clocks.now() - a.begun
+	}
 	a.clock.stop()
 	c.judge(a)
 }

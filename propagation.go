@@ -65,15 +65,15 @@ func (t *tracing) propagates() propagation.TextMapPropagator {
 }
 
 // private is ctx for a base, which may be instrumented and then sends the baggage
-// that it finds, and the trace context.
-func (t *tracing) private(ctx context.Context, p Propagation) context.Context {
+// that it finds, and the trace context. Baggage is the caller's, if anybody's.
+func (t *tracing) private(ctx, callers context.Context, p Propagation) context.Context {
 	if p == PropagateAll {
 		return ctx
 	}
 	if p == PropagateNone && trace.SpanContextFromContext(ctx).IsValid() {
 		ctx = trace.ContextWithSpanContext(ctx, trace.SpanContext{})
 	}
-	if baggage.FromContext(ctx).Len() == 0 {
+	if baggage.FromContext(callers).Len() == 0 {
 		return ctx
 	}
 	return baggage.ContextWithoutBaggage(ctx)
