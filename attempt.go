@@ -19,8 +19,7 @@ type attempt struct {
 	shown   http.Request // what the caller sees as Response.Request
 	header  ownedHeader
 	trace   httptrace.ClientTrace
-	body    responseBody
-	cancel  context.CancelFunc
+	body    io.ReadCloser // the response's, as the base gave it
 	clock   attemptClock
 	slot    slot
 	span    span
@@ -49,7 +48,7 @@ func (c *call) admit() bool {
 	b := c.peer.breaker.Load()
 	slot, ok := b.admit(c.sends > 0)
 	if !ok {
-		c.retryAt = b.retryAt(time.Now())
+		c.retryAt = b.retryAt(time.Now()).UnixNano()
 	}
 	c.admitted = slot
 	return ok
@@ -69,7 +68,7 @@ func (c *call) send() {
 
 	private := c.t.tracing.private(c.t.tracing.startAttempt(c, a, before), c.in.Context(), p.Propagation)
 	ctx, cancel := context.WithCancel(private)
-	a.cancel, a.fence.cancel = cancel, cancel
+	a.fence.cancel = cancel
 	a.trace.GetConn, a.trace.GotConn = a.fence.getConn, a.fence.gotConn
 	// The copy lives in the attempt, not on its own; WithContext is inlined.
 	a.request = *c.in.WithContext(httptrace.WithClientTrace(ctx, &a.trace))
@@ -259,7 +258,7 @@ func (a *attempt) discard() {
 	if a.resp != nil && a.resp.Body != http.NoBody {
 		body := a.resp.Body
 		// Closed as well as canceled: the body may be one that knows no context.
-		timer := time.AfterFunc(drainTime, func() { a.cancel(); closeBody(body) })
+		timer := time.AfterFunc(drainTime, func() { a.fence.cancel(); closeBody(body) })
 		_, _ = io.CopyN(io.Discard, body, drainBytes+1)
 		if timer.Stop() {
 			closeBody(body)
@@ -271,31 +270,28 @@ func (a *attempt) discard() {
 
 // close ends the attempt. Nothing of it is used any more.
 func (a *attempt) close() {
-	if a.cancel != nil { // else its span could not be begun
+	if a.fence.cancel != nil { // else its span could not be begun
 		a.clock.stop()
-		a.cancel()
+		a.fence.cancel()
 	}
 	a.slot.release(tallyFailure) // only a panic has left it to be released here
 	a.span.End()
 }
 
 // responseBody ends the attempt when the response has been read or closed.
-type responseBody struct {
-	io.ReadCloser
-	a *attempt
-}
+type responseBody attempt
 
 func (b *responseBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
+	n, err := b.body.Read(p)
 	if err != nil {
-		b.a.close()
+		(*attempt)(b).close()
 	}
 	return n, err
 }
 
 func (b *responseBody) Close() error {
-	err := b.ReadCloser.Close()
-	b.a.close()
+	err := b.body.Close()
+	(*attempt)(b).close()
 	return err
 }
 
@@ -321,14 +317,14 @@ func (a *attempt) bodyless() bool { return reflect.TypeOf(a.resp.Body).Size() ==
 // handOver gives the response to the caller.
 func (a *attempt) handOver() *http.Response {
 	resp := a.resp
-	a.body = responseBody{resp.Body, a}
+	a.body = resp.Body
 	switch w, upgraded := resp.Body.(io.Writer); {
 	case a.bodyless():
 		a.close()
 	case upgraded && resp.StatusCode == http.StatusSwitchingProtocols:
-		resp.Body = &upgradedBody{&a.body, w}
+		resp.Body = &upgradedBody{(*responseBody)(a), w}
 	default:
-		resp.Body = &a.body
+		resp.Body = (*responseBody)(a)
 	}
 	return resp
 }

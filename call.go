@@ -26,11 +26,10 @@ type call struct {
 
 	// How it ended, where nothing else here says it; see decision.
 	refreshes int
-	retryAt   time.Time
+	retryAt   int64 // Unix nanoseconds; zero: no breaker is open
 	outcome   Outcome
 	reason    Reason
 	escalated bool
-
 	resending bool // the loop was told to send again and has not yet
 }
 
@@ -135,7 +134,7 @@ func (c *call) conclude() refusal {
 	}
 	switch a.verdict {
 	case VerdictNone:
-		if why := checkReceipt(c.peer.Receipt, a.resp, c.peer.signals.receipt, &c.task, a.auth); why != ReasonNone {
+		if why := checkReceipt(c.peer.Receipt, a.resp, c.peer.signals.receipt, c.task, a.auth); why != ReasonNone {
 			a.discard()
 			return refusal{outcome: OutcomePolicyMismatch, reason: why}
 		}
@@ -188,10 +187,13 @@ func (c *call) decision() Decision {
 	d := Decision{
 		Capability: c.task.Capability, TaskID: c.task.ID, Outcome: c.outcome, Reason: c.reason,
 		CorrelationID: c.correlationID, PolicyReason: c.policyReason, HeldFor: c.heldFor,
-		Attempts: c.sends, Refreshes: c.refreshes, RetryAt: c.retryAt, Escalated: c.escalated,
+		Attempts: c.sends, Refreshes: c.refreshes, Escalated: c.escalated,
 	}
 	if c.peer != nil {
 		d.Peer = c.peer.ID
+	}
+	if c.retryAt != 0 {
+		d.RetryAt = time.Unix(0, c.retryAt)
 	}
 	auth := c.auth
 	if a := c.last; a != nil {

@@ -22,8 +22,7 @@ type attemptClocks struct {
 // attemptClock is one attempt's place among them. The zero value does not run.
 type attemptClock struct {
 	clocks     *attemptClocks
-	running    bool
-	at         time.Duration // when it ends
+	at         time.Duration // when it ends; zero: it does not run
 	prev, next *attemptClock
 	expire     func()
 }
@@ -37,7 +36,7 @@ func (s *attemptClocks) start(k *attemptClock, expire func()) (now time.Duration
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k.clocks, k.expire = s, expire
-	if k.running {
+	if k.at != 0 {
 		s.remove(k)
 	}
 	s.add(k, now)
@@ -52,7 +51,7 @@ func (k *attemptClock) touch() {
 	now := k.clocks.now()
 	k.clocks.mu.Lock()
 	defer k.clocks.mu.Unlock()
-	if k.running {
+	if k.at != 0 {
 		k.clocks.remove(k)
 		k.clocks.add(k, now)
 	}
@@ -64,14 +63,14 @@ func (k *attemptClock) stop() {
 	}
 	k.clocks.mu.Lock()
 	defer k.clocks.mu.Unlock()
-	if k.running {
+	if k.at != 0 {
 		k.clocks.remove(k)
 	}
 }
 
 // add puts k at the end. s.mu is held.
 func (s *attemptClocks) add(k *attemptClock, now time.Duration) {
-	k.running, k.at, k.prev, k.next = true, now+s.limit, s.last, nil
+	k.at, k.prev, k.next = now+s.limit, s.last, nil
 	if s.last == nil {
 		s.first = k
 	} else {
@@ -93,7 +92,7 @@ func (s *attemptClocks) remove(k *attemptClock) {
 	} else {
 		k.next.prev = k.prev
 	}
-	k.running, k.prev, k.next = false, nil, nil
+	k.at, k.prev, k.next = 0, nil, nil
 }
 
 // wind sets the timer, unless it is set already: it then rings too early at

@@ -29,18 +29,18 @@ type fence struct {
 	cancel context.CancelFunc // the attempt's
 
 	mu      sync.Mutex
-	asked   bool         // a connection was asked for
-	conns   int          // connections had
 	last    net.Conn     // the last one
 	conn    *countedConn // the same, as it counts; nil: it does not
 	mark    uint64       // what had been written to it before this request
+	cause   error        // what ended the connection of the first, where it is known
+	conns   int32        // connections had
+	asked   bool         // a connection was asked for
 	http2   bool
 	reused  bool
-	left    bool  // bytes of the request may have left
-	judged  bool  // the attempt is over; whatever the base still does is too late
-	stopped bool  // a second send was stopped
-	cause   error // what ended the connection of the first, where it is known
-	refused bool  // the peer refused the HTTP/2 stream
+	left    bool // bytes of the request may have left
+	judged  bool // the attempt is over; whatever the base still does is too late
+	stopped bool // a second send was stopped
+	refused bool // the peer refused the HTTP/2 stream
 }
 
 // fresh reports whether the one connection that the attempt had was made for it.

@@ -110,8 +110,8 @@ type peer struct {
 }
 
 // task returns the Task of the request: its own, completed by its route's.
-func (p *peer) task(req *http.Request) Task {
-	task, _ := TaskFromContext(req.Context())
+func (p *peer) task(req *http.Request) *Task {
+	task := taskOf(req.Context())
 	if p.routes != nil {
 		task = p.routes.complete(task, req)
 	}
@@ -288,14 +288,14 @@ func rateOrDefault(r, standard float64, field string, fault func(field, format s
 // the obligations of "/v1/tasks".
 type routeTable struct {
 	mux   *http.ServeMux
-	tasks map[string]Task
+	tasks map[string]*Task
 }
 
 func compileRoutes(routes []Route, fault func(field, format string, args ...any)) *routeTable {
 	if len(routes) == 0 {
 		return nil
 	}
-	t := &routeTable{mux: http.NewServeMux(), tasks: make(map[string]Task, len(routes))}
+	t := &routeTable{mux: http.NewServeMux(), tasks: make(map[string]*Task, len(routes))}
 	for i, r := range routes {
 		field := fmt.Sprintf("Routes[%d]", i)
 		if err := handle(t.mux, r.Pattern); err != nil {
@@ -306,7 +306,7 @@ func compileRoutes(routes []Route, fault func(field, format string, args ...any)
 		}
 		task := r.Task
 		task.Obligations = maps.Clone(task.Obligations)
-		t.tasks[r.Pattern] = task
+		t.tasks[r.Pattern] = &task
 	}
 	return t
 }
@@ -336,7 +336,7 @@ func handle(mux *http.ServeMux, pattern string) (err error) {
 // complete gives task the defaults of the request's route. A path may be read in
 // two ways, with its escapes ("%2e%2e", "%2F") or without, and the peer chooses;
 // where they lead to two routes the obligations of both hold.
-func (t *routeTable) complete(task Task, req *http.Request) Task {
+func (t *routeTable) complete(task *Task, req *http.Request) *Task {
 	u := url.URL{Path: req.URL.Path, RawPath: req.URL.RawPath}
 	if u.RawPath != "" {
 		task = task.withDefaults(t.match(req.Method, &u))
@@ -347,7 +347,7 @@ func (t *routeTable) complete(task Task, req *http.Request) Task {
 
 // match asks ServeMux with a server's view of the request: the target is in the
 // URL's path, and the host, which no pattern has, is left out.
-func (t *routeTable) match(method string, u *url.URL) Task {
+func (t *routeTable) match(method string, u *url.URL) *Task {
 	probe := &http.Request{Method: method, URL: u}
 	if method == "" {
 		probe.Method = http.MethodGet
@@ -356,5 +356,8 @@ func (t *routeTable) match(method string, u *url.URL) Task {
 		u.Path = "/"
 	}
 	_, pattern := t.mux.Handler(probe)
-	return t.tasks[pattern]
+	if task := t.tasks[pattern]; task != nil {
+		return task
+	}
+	return &noTask
 }

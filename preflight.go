@@ -27,7 +27,7 @@ type preflight struct {
 	t       *Transport
 	peer    *peer // nil: the URL belongs to none
 	at      *place
-	task    Task
+	task    *Task // never changed
 	auth    Authorization
 	heldFor time.Duration
 	letters uint32 // with which the request's fields begin
@@ -55,7 +55,7 @@ func (f *preflight) clear() refusal {
 // authorize looks the task's policy up anew, before every send: what was agreed
 // a moment ago may have been revoked, denied or have expired. It never waits.
 func (f *preflight) authorize(now time.Time) refusal {
-	auth, err := f.t.book.Authorize(f.peer.ID, f.task, f.peer.DefaultTerms, now)
+	auth, err := f.t.book.Authorize(f.peer.ID, *f.task, f.peer.DefaultTerms, now)
 	f.auth = auth
 	if err == ErrTaskRequired { //nolint:errorlint // our own sentinel, as it is
 		return refusal{outcome: OutcomeTaskRequired, reason: ReasonNoCapability}
@@ -105,9 +105,9 @@ func (f *preflight) deniedBefore() (r refusal) {
 			r = refusal{OutcomeScopeDenied, ReasonLedgerFailed, err}
 		}
 	}()
-	denial, denied := f.t.unrecorded.Denied(f.peer.ID, f.task, f.auth)
+	denial, denied := f.t.unrecorded.Denied(f.peer.ID, *f.task, f.auth)
 	if !denied {
-		denial, denied = f.t.ledger.Denied(f.peer.ID, f.task, f.auth)
+		denial, denied = f.t.ledger.Denied(f.peer.ID, *f.task, f.auth)
 	}
 	if !denied {
 		return refusal{}

@@ -56,10 +56,19 @@ func ContextWithTask(ctx context.Context, task Task) context.Context {
 
 // TaskFromContext returns the Task that [ContextWithTask] put into ctx.
 func TaskFromContext(ctx context.Context) (Task, bool) {
+	task := taskOf(ctx)
+	return *task, task != &noTask
+}
+
+// noTask is the task of an ordinary request.
+var noTask Task
+
+// taskOf returns the task of ctx, which is never changed.
+func taskOf(ctx context.Context) *Task {
 	if task, ok := ctx.Value(taskKey{}).(*Task); ok {
-		return *task, true
+		return task
 	}
-	return Task{}, false
+	return &noTask
 }
 
 // detached is the context that the sinks and resolvers of our own side get: what
@@ -77,7 +86,19 @@ func (d detached) Value(key any) any {
 // withDefaults fills the fields that t leaves open from a route's defaults.
 // Obligations add up, and t's value wins where both name a key: a caller can
 // say more than its route, but silence never takes an obligation away.
-func (t Task) withDefaults(route Task) Task {
+func (t *Task) withDefaults(route *Task) *Task {
+	switch {
+	case route == &noTask:
+		return t
+	case t == &noTask:
+		return route
+	}
+	both := *t
+	both.fill(route)
+	return &both
+}
+
+func (t *Task) fill(route *Task) {
 	if t.ID == "" {
 		t.ID = route.ID
 	}
@@ -98,5 +119,4 @@ func (t Task) withDefaults(route Task) Task {
 		maps.Copy(merged, t.Obligations)
 		t.Obligations = merged
 	}
-	return t
 }

@@ -338,8 +338,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 //
 //go:noinline
 func (t *Transport) passes(req *http.Request) bool {
-	task, _ := TaskFromContext(req.Context())
-	return t.unlisted == PassUnlisted && t.lifetime.Err() == nil && len(task.Obligations) == 0
+	return t.unlisted == PassUnlisted && t.lifetime.Err() == nil && len(taskOf(req.Context()).Obligations) == 0
 }
 
 // begin finds out what the task of the request is.
@@ -348,7 +347,7 @@ func (t *Transport) passes(req *http.Request) bool {
 func (f *preflight) begin(t *Transport, req *http.Request, at *place) {
 	f.Context, f.t, f.at = req.Context(), t, at
 	if at == nil {
-		f.task, _ = TaskFromContext(f.Context)
+		f.task = taskOf(f.Context)
 		return
 	}
 	f.peer = at.peer
