@@ -3,6 +3,7 @@ package fedhttp
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"sync"
@@ -22,6 +23,12 @@ type Anchor struct {
 	// RefreshHint is how long after a fetch MaintainAnchors fetches again.
 	// Zero: half of the remaining life.
 	RefreshHint time.Duration
+	// Roots verify the peer's server certificate, and only that peer's, in place of
+	// those of its base. Nil: the base's, or the system's. Roots that are equal to
+	// those at hand change nothing; others are in force for the very next attempt,
+	// over connections of their own. They need a base that is an *http.Transport
+	// without a DialTLSContext; with any other the peer's calls are refused.
+	Roots *x509.CertPool
 }
 
 // AnchorSource fetches a peer's current anchor. It is called by one goroutine a

@@ -137,6 +137,16 @@ const (
 	// ReasonAnchorRequired: Peer.RequireAnchor, and there is no valid anchor. [peer_unavailable]
 	ReasonAnchorRequired
 
+	// ReasonAnchorExpired: the peer's anchor has expired and no other could be
+	// fetched. [peer_unavailable]
+	ReasonAnchorExpired
+	// ReasonRootsUnusable: the anchor has TLS roots, and the peer's base cannot
+	// verify under them. [peer_unavailable]
+	ReasonRootsUnusable
+	// ReasonPeerUntrusted: our own side does not accept who the peer has shown
+	// itself to be, see ErrPeerUntrusted; nothing was delivered. [peer_unavailable]
+	ReasonPeerUntrusted
+
 	// ReasonUnlistedOrigin: the URL's origin belongs to no peer. [unknown_peer]
 	ReasonUnlistedOrigin
 	// ReasonBadURL: the URL has no scheme and host to look up. [unknown_peer]
@@ -168,7 +178,7 @@ var reasonNames = []string{
 	"budget_exhausted", "deadline",
 	"not_advertised", "not_accepted", "terms_insufficient", "hold_full", "policy_deadline", "hold_timeout",
 	"denied_before", "denial_budget", "ledger_failed",
-	"anchor_required",
+	"anchor_required", "anchor_expired", "roots_unusable", "peer_untrusted",
 	"unlisted_origin", "bad_url",
 	"no_capability",
 	"receipt_differs", "receipt_missing",
@@ -245,6 +255,12 @@ var (
 	ErrStaleEpoch       = errors.New("older negotiation epoch")
 	ErrClosed           = errors.New("transport closed")
 )
+
+// ErrPeerUntrusted is for the TLS verification of a base: one that refuses who
+// the peer has proven to be, by a policy of our own, returns an error that wraps
+// it. That is never a routing failure: the call is not sent again, and ends as
+// OutcomePeerUnavailable with ReasonPeerUntrusted.
+var ErrPeerUntrusted = errors.New("the peer's identity is not accepted")
 
 var outcomeErrors = [...]error{
 	OutcomeDelivered:        nil,
