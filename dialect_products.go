@@ -1,9 +1,6 @@
 package fedhttp
 
-import (
-	"encoding/json"
-	"strings"
-)
+import "strings"
 
 // readEnvoy reads the local replies of Envoy, whose text is the whole body or its
 // beginning. One that names "retried" is about the last of several tries, and
@@ -56,13 +53,11 @@ func readKong(a *reply) (remark, bool) {
 	if len(a.header["X-Kong-Upstream-Latency"]) > 0 || !a.isMediaType("application/json") {
 		return nothing, false
 	}
-	var e struct {
-		Message string `json:"message"`
-	}
-	if json.Unmarshal([]byte(a.text()), &e) != nil || e.Message == "" {
+	message := jsonStrings(a.text(), "message")["message"]
+	if message == "" {
 		return nothing, false
 	}
-	return saysRouting, e.Message == kongMessages[a.status] || a.status == 503 && e.Message == kongBalancer
+	return saysRouting, message == kongMessages[a.status] || a.status == 503 && message == kongBalancer
 }
 
 // readAWS reads the type of an API Gateway's own error. A missing authentication

@@ -1,7 +1,6 @@
 package fedhttp
 
 import (
-	"encoding/json"
 	"mime"
 	"net/http"
 	"strings"
@@ -103,13 +102,8 @@ func readProblem(a *reply) (remark, bool) {
 	if !a.isMediaType("application/problem+json") {
 		return nothing, false
 	}
-	var problem struct {
-		Type string `json:"type"`
-	}
-	if json.Unmarshal([]byte(a.text()), &problem) != nil {
-		return nothing, false
-	}
-	stale := problem.Type == "https://iana.org/"+ohttpKey || problem.Type == "https://www.iana.org/"+ohttpKey
+	kind := jsonStrings(a.text(), "type")["type"]
+	stale := kind == "https://iana.org/"+ohttpKey || kind == "https://www.iana.org/"+ohttpKey
 	return remark{layer: LayerRouting, stale: true}, stale
 }
 
@@ -132,21 +126,10 @@ func readDSP(a *reply) (remark, bool) {
 	if !a.isMediaType("application/json", "application/ld+json") {
 		return nothing, false
 	}
-	var e struct {
-		Type         any `json:"@type"`
-		Code         any `json:"code"`
-		PrefixedCode any `json:"dspace:code"`
-	}
-	if json.Unmarshal([]byte(a.text()), &e) != nil {
-		return nothing, false
-	}
-	switch e.Type {
+	e := jsonStrings(a.text(), "@type", "code", "dspace:code")
+	switch e["@type"] {
 	case "ContractNegotiationError", "dspace:ContractNegotiationError":
-		code := e.Code
-		if code == nil {
-			code = e.PrefixedCode
-		}
-		return saysPolicy, code != nil && code != ""
+		return saysPolicy, e["code"] != "" || e["dspace:code"] != ""
 	}
 	return nothing, false
 }

@@ -1,9 +1,6 @@
 package fedhttp
 
-import (
-	"encoding/json"
-	"mime"
-)
+import "mime"
 
 // readPolicyReason finds the peer's reason for a rejection: its header, or
 // where the peer's Signals say so, the detail of problem details (RFC 9457).
@@ -20,10 +17,5 @@ func (c *call) readPolicyReason(a *attempt) {
 	if err != nil || mediaType != "application/problem+json" {
 		return
 	}
-	var problem struct {
-		Detail string `json:"detail"`
-	}
-	if json.Unmarshal([]byte(c.peek(a)), &problem) == nil {
-		c.policyReason = peerText(problem.Detail)
-	}
+	c.policyReason = peerText(jsonStrings(c.peek(a), "detail")["detail"])
 }

@@ -1,0 +1,83 @@
+package fedhttp_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/fedhttp/fedhttp"
+)
+
+// pinned is a dialect of which the hops are believed.
+func pinned(kind fedhttp.DialectKind, hops ...fedhttp.Hop) fedhttp.Dialect {
+	if hops == nil {
+		hops = []fedhttp.Hop{{Name: "edge"}}
+	}
+	return fedhttp.Dialect{Kind: kind, Hops: hops}
+}
+
+// answer is a response as it is on the wire. fields are lines without their ends.
+func answer(status int, body string, fields ...string) string {
+	return fmt.Sprintf("HTTP/1.1 %d X\r\n%s\r\nContent-Length: %d\r\n\r\n%s", status, strings.Join(fields, "\r\n"), len(body), body)
+}
+
+const (
+	inJSON    = "Content-Type: application/json"
+	inProblem = "Content-Type: application/problem+json"
+	ohttpKey  = `"https://iana.org/assignments/http-problem-types#ohttp-key"`
+	noRoute   = `"no Route matched with those values"`
+)
+
+// hostileRows are answers that look like a hop's word and are not. Each is sent
+// once: a policy engine may have seen it.
+var hostileRows = map[string]struct {
+	dialects []fedhttp.Dialect
+	recorded string
+	want     string // outcome/reason
+	heard    string // evidence of dialects
+	sends    int64
+	broken   bool
+}{
+	"JSON, a name twice": {
+		dialects: []fedhttp.Dialect{pinned(fedhttp.DialectKong)},
+		recorded: answer(404, `{"message":"denied","message":`+noRoute+`}`, inJSON),
+		want:     "delivered",
+	},
+	"JSON, another letter case": {
+		dialects: []fedhttp.Dialect{pinned(fedhttp.DialectKong)},
+		recorded: answer(404, `{"message":"denied","Message":`+noRoute+`}`, inJSON),
+		want:     "delivered",
+	},
+	"JSON, a letter that folds": {
+		dialects: []fedhttp.Dialect{pinned(fedhttp.DialectKong)},
+		recorded: answer(404, "{\"message\":\"denied\",\"me\u017f\u017fage\":"+noRoute+`}`, inJSON),
+		want:     "delivered",
+	},
+	"JSON, two types": {
+		dialects: []fedhttp.Dialect{pinned(fedhttp.DialectProblem)},
+		recorded: answer(401, `{"type":"about:blank","TYPE":`+ohttpKey+`}`, inProblem),
+		want:     "ambiguous/no_signal",
+	},
+	"JSON, no denial": {
+		dialects: []fedhttp.Dialect{pinned(fedhttp.DialectDSP)},
+		recorded: answer(403, `{"@type":"CatalogError","@type":"ContractNegotiationError","code":"x"}`, inJSON),
+		want:     "ambiguous/no_signal",
+	},
+	"JSON, a code that is none": {
+		dialects: []fedhttp.Dialect{pinned(fedhttp.DialectDSP)},
+		recorded: answer(403, `{"@type":"ContractNegotiationError","code":false}`, inJSON),
+		want:     "ambiguous/no_signal",
+	},
+}
+
+// TestHostileDialects serves each to a transport that would gladly send again.
+func TestHostileDialects(t *testing.T) {
+	checkLeaks(t)
+	t.Parallel()
+	for name, row := range hostileRows {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			playCapture(t, capture{Sends: row.sends, Broken: row.broken}, []byte(row.recorded), row.want, row.heard, row.dialects)
+		})
+	}
+}
