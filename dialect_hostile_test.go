@@ -24,6 +24,7 @@ func answer(status int, body string, fields ...string) string {
 const (
 	inJSON    = "Content-Type: application/json"
 	inProblem = "Content-Type: application/problem+json"
+	resetText = "upstream connect error or disconnect/reset before headers. reset reason: "
 	ohttpKey  = `"https://iana.org/assignments/http-problem-types#ohttp-key"`
 	noRoute   = `"no Route matched with those values"`
 )
@@ -66,6 +67,21 @@ var hostileRows = map[string]struct {
 	"JSON, a code that is none": {
 		dialects: []fedhttp.Dialect{pinned(fedhttp.DialectDSP)},
 		recorded: answer(403, `{"@type":"ContractNegotiationError","code":false}`, inJSON),
+		want:     "ambiguous/no_signal",
+	},
+	"Envoy, a reason in the application's words": {
+		dialects: []fedhttp.Dialect{pinned(fedhttp.DialectEnvoy)},
+		recorded: answer(503, resetText+"connection termination\n\nx\n the app said: connection failure in database"),
+		want:     "ambiguous/no_signal",
+	},
+	"Envoy, a reason of the transport": {
+		dialects: []fedhttp.Dialect{pinned(fedhttp.DialectIstio)},
+		recorded: answer(503, resetText+"connection termination, transport failure reason: connection failure"),
+		want:     "ambiguous/no_signal",
+	},
+	"Envoy, an upstream's answer": {
+		dialects: []fedhttp.Dialect{pinned(fedhttp.DialectEnvoy)},
+		recorded: answer(503, "no healthy upstream", "X-Envoy-Upstream-Service-Time: 12"),
 		want:     "ambiguous/no_signal",
 	},
 }

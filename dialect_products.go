@@ -2,26 +2,33 @@ package fedhttp
 
 import "strings"
 
-// readEnvoy reads the local replies of Envoy, whose text is the whole body or its
-// beginning. One that names "retried" is about the last of several tries, and
-// says nothing of the others.
+// readEnvoy reads the local replies of Envoy, whose text is the whole body. One
+// that names "retried" is about the last of several tries, and says nothing of the
+// others; neither does an answer that an upstream took time for.
 func readEnvoy(a *reply) (remark, bool) {
-	if len(a.header["X-Envoy-Overloaded"]) > 0 || len(a.header["X-Envoy-Ratelimited"]) > 0 {
-		return nothing, false
+	for _, name := range []string{"X-Envoy-Overloaded", "X-Envoy-Ratelimited", "X-Envoy-Upstream-Service-Time"} {
+		if len(a.header[name]) > 0 {
+			return nothing, false
+		}
 	}
-	text := a.text()
-	switch a.status {
+	switch text := a.text(); a.status {
 	case 403:
 		return saysPolicy, text == "RBAC: access denied"
 	case 503:
-		if text == "no healthy upstream" {
-			return saysRouting, true
-		}
-		why, ok := strings.CutPrefix(text, "upstream connect error or disconnect/reset before headers")
-		never := strings.Contains(why, "connection failure") || strings.Contains(why, "CERTIFICATE_VERIFY_FAILED")
-		return saysRouting, ok && never && !strings.Contains(why, "retried")
+		return saysRouting, text == "no healthy upstream" || neverConnected(text)
 	}
 	return nothing, false
+}
+
+// neverConnected reports whether the text is Envoy's about a reset, and the reset
+// is of a connection that never came about.
+func neverConnected(text string) bool {
+	why, reset := strings.CutPrefix(text, "upstream connect error or disconnect/reset before headers. reset reason: ")
+	reason, more, explained := strings.Cut(why, ", ")
+	if !reset || explained && !strings.HasPrefix(more, "transport failure reason: ") {
+		return false
+	}
+	return reason == "connection failure" || reason == "local connection failure" || reason == "remote connection failure"
 }
 
 // readLinkerd reads l5d-proxy-error: the proxy's own answer. On 503 it has shed

@@ -115,7 +115,7 @@ func readProxyMember(member httpsfv.Member, first bool, hops []Hop) (remark, boo
 	case proves.envoy && hop.Envoy:
 		details, _ := item.Params.Get("details")
 		text, _ := details.(string)
-		return w, neverConnected(text)
+		return w, flaggedUnsent(text)
 	}
 	return w, true
 }
@@ -137,9 +137,9 @@ func hopOf(identifier any, hops []Hop) *Hop {
 	return nil
 }
 
-// neverConnected reports whether the details of an Envoy name a response flag of a
+// flaggedUnsent reports whether the details of an Envoy name a response flag of a
 // request that was not dispatched, and none of one that may have been.
-func neverConnected(details string) bool {
+func flaggedUnsent(details string) bool {
 	never := false
 	for flag := range strings.FieldsFuncSeq(details, func(r rune) bool {
 		return r != '_' && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && (r < '0' || r > '9')
