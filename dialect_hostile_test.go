@@ -18,7 +18,8 @@ func pinned(kind fedhttp.DialectKind, hops ...fedhttp.Hop) fedhttp.Dialect {
 
 // answer is a response as it is on the wire. fields are lines without their ends.
 func answer(status int, body string, fields ...string) string {
-	return fmt.Sprintf("HTTP/1.1 %d X\r\n%s\r\nContent-Length: %d\r\n\r\n%s", status, strings.Join(fields, "\r\n"), len(body), body)
+	fields = append(fields, fmt.Sprint("Content-Length: ", len(body)))
+	return fmt.Sprintf("HTTP/1.1 %d X\r\n%s\r\n\r\n%s", status, strings.Join(fields, "\r\n"), body)
 }
 
 const (
