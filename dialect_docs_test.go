@@ -44,10 +44,13 @@ func TestDialectDocs(t *testing.T) {
 	}
 
 	documented := map[string]string{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_…]+)` \\| (policy|routing|nothing)(.*) \\|$").FindAllStringSubmatch(string(data), -1) {
-		documented[m[1]] = m[2]
-		if flags := strings.Contains(m[3], "envoy: true"); flags != proxyErrors[m[1]].envoy {
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_…]+)` \\| (yes|no) \\| (policy|routing|nothing)(.*) \\|$").FindAllStringSubmatch(string(data), -1) {
+		documented[m[1]] = m[3]
+		if flags := strings.Contains(m[4], "envoy: true"); flags != proxyErrors[m[1]].envoy {
 			t.Errorf("%s: the exception for Envoy is %v in the code", m[1], !flags)
+		}
+		if only := m[2] == "yes"; only != proxyErrors[m[1]].onlyIntermediary {
+			t.Errorf("%s: made by an intermediary only is %v in the code", m[1], !only)
 		}
 	}
 	for kind, proves := range proxyErrors {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/fedhttp/fedhttp"
+	"github.com/fedhttp/fedhttp/fedtest"
 )
 
 // pinned is a dialect of which the hops are believed.
@@ -23,11 +24,12 @@ func answer(status int, body string, fields ...string) string {
 }
 
 const (
-	inJSON    = "Content-Type: application/json"
-	inProblem = "Content-Type: application/problem+json"
-	resetText = "upstream connect error or disconnect/reset before headers. reset reason: "
-	ohttpKey  = `"https://iana.org/assignments/http-problem-types#ohttp-key"`
-	noRoute   = `"no Route matched with those values"`
+	evaluatedIs = fedtest.HeaderPolicyEvaluated
+	inJSON      = "Content-Type: application/json"
+	inProblem   = "Content-Type: application/problem+json"
+	resetText   = "upstream connect error or disconnect/reset before headers. reset reason: "
+	ohttpKey    = `"https://iana.org/assignments/http-problem-types#ohttp-key"`
+	noRoute     = `"no Route matched with those values"`
 )
 
 // hostileRows are answers that look like a hop's word and are not. Each is sent
@@ -43,17 +45,17 @@ var hostileRows = map[string]struct {
 	"JSON, a name twice": {
 		dialects: []fedhttp.Dialect{pinned(fedhttp.DialectKong)},
 		recorded: answer(404, `{"message":"denied","message":`+noRoute+`}`, inJSON),
-		want:     "delivered",
+		want:     captureGood,
 	},
 	"JSON, another letter case": {
 		dialects: []fedhttp.Dialect{pinned(fedhttp.DialectKong)},
 		recorded: answer(404, `{"message":"denied","Message":`+noRoute+`}`, inJSON),
-		want:     "delivered",
+		want:     captureGood,
 	},
 	"JSON, a letter that folds": {
 		dialects: []fedhttp.Dialect{pinned(fedhttp.DialectKong)},
 		recorded: answer(404, "{\"message\":\"denied\",\"me\u017f\u017fage\":"+noRoute+`}`, inJSON),
-		want:     "delivered",
+		want:     captureGood,
 	},
 	"JSON, two types": {
 		dialects: []fedhttp.Dialect{pinned(fedhttp.DialectProblem)},
@@ -79,6 +81,16 @@ var hostileRows = map[string]struct {
 		dialects: []fedhttp.Dialect{pinned(fedhttp.DialectIstio)},
 		recorded: answer(503, resetText+"connection termination, transport failure reason: connection failure"),
 		want:     "ambiguous/no_signal",
+	},
+	"Proxy-Status, a rejection that a hop passed on": {
+		dialects: []fedhttp.Dialect{pinned(fedhttp.DialectProxyStatus)},
+		recorded: answer(403, "x", evaluatedIs+": true", "Proxy-Status: a, edge; error=connection_terminated; received-status=403"),
+		want:     captureRejected,
+	},
+	"Proxy-Status, an application's answer that came late": {
+		dialects: []fedhttp.Dialect{pinned(fedhttp.DialectProxyStatus)},
+		recorded: answer(404, "x", "Proxy-Status: a, edge; error=http_response_timeout; received-status=404"),
+		want:     captureGood,
 	},
 	"Envoy, an upstream's answer": {
 		dialects: []fedhttp.Dialect{pinned(fedhttp.DialectEnvoy)},

@@ -152,7 +152,10 @@ var dialectRows = []struct {
 	{kind: DialectProxyStatus, status: 502, header: "Proxy-Status: origin-side|Proxy-Status: hop; error=connection_refused", want: "proxy_status=contradiction"},
 	{kind: DialectProxyStatus, status: 502, header: "Proxy-Status: origin-side, other; error=connection_refused", want: "proxy_status=contradiction ignored=unpinned"},
 	{kind: DialectProxyStatus, status: 502, header: "Proxy-Status: hop; error=connection_refused, edge", want: "proxy_status=routing"},
-	{kind: DialectProxyStatus, status: 400, header: "Proxy-Status: origin-side, hop; error=http_request_error"},
+	{kind: DialectProxyStatus, status: 400, header: "Proxy-Status: origin-side, hop; error=http_request_error", want: "proxy_status=contradiction"},
+	{kind: DialectProxyStatus, status: 400, header: "Proxy-Status: hop; error=http_request_error, edge"},
+	{kind: DialectProxyStatus, status: 404, header: "Proxy-Status: origin-side, hop; error=http_response_timeout; received-status=404"},
+	{kind: DialectProxyStatus, status: 403, header: "Proxy-Status: origin-side, hop; error=connection_terminated"},
 	{kind: DialectProxyStatus, status: 403, header: "Proxy-Status: hop; error=http_request_denied"},
 	{kind: DialectProxyStatus, status: 403, header: "Proxy-Status: pep; error=http_request_denied", want: "proxy_status=policy"},
 	{kind: DialectProxyStatus, status: 503, header: "Proxy-Status: pep; error=destination_unavailable"},
@@ -227,14 +230,21 @@ func TestDialects(t *testing.T) {
 	}
 }
 
-// TestProxyErrors: every error type of RFC 9209, section 2.3 is in the table.
+// TestProxyErrors: every error type of RFC 9209, section 2.3 is in the table, with
+// what the section says of who makes the answer.
 func TestProxyErrors(t *testing.T) {
 	t.Parallel()
 	routing := []string{
 		"dns_timeout", "dns_error", "destination_not_found", "destination_unavailable", "destination_ip_unroutable", "connection_refused",
 		"connection_timeout", "connection_limit_reached", "tls_certificate_error",
 	}
+	anybody := []string{
+		"connection_terminated", "connection_read_timeout", "connection_write_timeout", "tls_protocol_error", "tls_alert_received", "http_protocol_error",
+	}
 	for kind, proves := range proxyErrors {
+		if want := !slices.Contains(anybody, kind) && !strings.HasPrefix(kind, "http_response_"); want != proves.onlyIntermediary {
+			t.Errorf("%s: only an intermediary makes such an answer: %v", kind, proves.onlyIntermediary)
+		}
 		if want := slices.Contains(routing, kind); want != (proves.layer == LayerRouting) {
 			t.Errorf("%s proves %v", kind, proves.layer)
 		}
@@ -242,8 +252,8 @@ func TestProxyErrors(t *testing.T) {
 			t.Errorf("%s proves %v", kind, proves.layer)
 		}
 	}
-	if n := len(proxyErrors); n < len(routing)+20 {
-		t.Errorf("%d error types", n)
+	if n := len(proxyErrors); n != 32 {
+		t.Errorf("%d error types, and the RFC has 32", n)
 	}
 }
 
