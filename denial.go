@@ -32,7 +32,7 @@ func (p DenialPolicy) withDefaults(fault func(field, format string, args ...any)
 		p.HoldOff = defaultHoldOff
 	}
 	if p.Budget < 0 || p.Budget > maxBudget {
-		fault("Denial.Budget", "%d is not from 0 to %d", p.Budget, maxBudget)
+		fault("Denial.Budget", "%d is not from 0 to %d", p.Budget, ConfigValue{Value: maxBudget})
 	}
 	p.Window = orDefault(p.Window, time.Hour, "Denial.Window", fault)
 	return p

@@ -1,13 +1,12 @@
 package fedhttp
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -118,19 +117,6 @@ func (p *peer) task(req *http.Request) *Task {
 	return task
 }
 
-// faults collects what is wrong with a configuration, so that one error can
-// name all of it.
-type faults []error
-
-func (f *faults) add(format string, args ...any) { *f = append(*f, fmt.Errorf(format, args...)) }
-
-func (f faults) err() error {
-	if len(f) == 0 {
-		return nil
-	}
-	return fmt.Errorf("fedhttp: %d fault(s) in the configuration:\n%w", len(f), errors.Join(f...))
-}
-
 // peerTable finds a request's peer. It is immutable.
 type peerTable struct {
 	peers    []*peer
@@ -172,19 +158,22 @@ func compilePeers(peers []Peer, found faults, state func(Peer) *peerState) (*pee
 	t := &peerTable{byOrigin: make(map[origin]*place), byHost: map[string]map[string]*place{"http": {}, "https": {}}}
 	ids := make(map[string]int, len(peers))
 	for i, cfg := range peers {
-		where := fmt.Sprintf("Peers[%d] (%s)", i, quote(cfg.ID))
 		fault := func(field, format string, args ...any) {
-			found.add("%s: %s: %s", where, field, fmt.Sprintf(format, args...))
+			found.add(&ConfigError{i, cfg.ID, field, format, args})
 		}
 		if first, dup := ids[cfg.ID]; dup {
-			fault("ID", "is that of Peers[%d] too", first)
+			fault("ID", "is that of %v too", ConfigValue{Field: fmt.Sprintf("Peers[%d]", first)})
 		}
 		ids[cfg.ID] = i
 		p := compilePeer(cfg, fault)
-		for _, o := range p.origins {
+		for j, o := range p.origins {
+			if o == (origin{}) {
+				continue // it has a fault
+			}
 			if other := t.byOrigin[o]; other != nil {
 				if other.peer != p {
-					fault("Origins", "%s is claimed by peer %s too", o, quote(other.peer.ID))
+					fault(fmt.Sprintf("Origins[%d]", j), "%s is claimed by peer %s too", o,
+						ConfigValue{fmt.Sprintf("Peers[%d].ID", slices.Index(t.peers, other.peer)), quote(other.peer.ID)})
 				}
 				continue
 			}
@@ -212,7 +201,7 @@ func compilePeers(peers []Peer, found faults, state func(Peer) *peerState) (*pee
 
 func compilePeer(cfg Peer, fault func(field, format string, args ...any)) *peer {
 	if !isPeerID(cfg.ID) {
-		fault("ID", "want 1 to %d bytes of printable ASCII", maxPeerID)
+		fault("ID", "want 1 to %d bytes of printable ASCII", ConfigValue{Value: maxPeerID})
 	}
 	p := &peer{Peer: cfg}
 	p.Origins = slices.Clone(cfg.Origins)
@@ -220,6 +209,7 @@ func compilePeer(cfg Peer, fault func(field, format string, args ...any)) *peer 
 	if len(cfg.Origins) == 0 {
 		fault("Origins", "want at least one, such as \"https://registry.b.example\"")
 	}
+	p.origins = make([]origin, len(cfg.Origins))
 	for i, s := range cfg.Origins {
 		field := fmt.Sprintf("Origins[%d]", i)
 		o, err := parseOrigin(s)
@@ -231,7 +221,7 @@ func compilePeer(cfg Peer, fault func(field, format string, args ...any)) *peer 
 			fault(field, "%s is plain http beyond loopback; use https or set AllowPlaintext", o)
 			continue
 		}
-		p.origins = append(p.origins, o)
+		p.origins[i] = o
 	}
 	p.signals = cfg.Signals.compile(fault)
 	p.routes = compileRoutes(cfg.Routes, fault)
@@ -296,10 +286,16 @@ func compileRoutes(routes []Route, fault func(field, format string, args ...any)
 		return nil
 	}
 	t := &routeTable{mux: http.NewServeMux(), tasks: make(map[string]*Task, len(routes))}
+	first := make(map[string]int, len(routes))
 	for i, r := range routes {
 		field := fmt.Sprintf("Routes[%d]", i)
-		if err := handle(t.mux, r.Pattern); err != nil {
-			fault(field+".Pattern", "%v", err)
+		if why := usable(r.Pattern); why != "" {
+			fault(field+".Pattern", "%v; want [METHOD ]/path, without a host", fmt.Errorf("%s is not usable: %s", quote(r.Pattern), why))
+		} else if other, why := conflict(t.mux, r.Pattern); why != "" {
+			fault(field+".Pattern", "%s conflicts with %v: %s", quote(r.Pattern),
+				ConfigValue{Field: fmt.Sprintf("Routes[%d].Pattern", first[other])}, ConfigValue{"Routes", why})
+		} else {
+			first[r.Pattern] = i
 		}
 		if len(r.Task.Obligations) > 0 && r.Task.Capability == "" {
 			fault(field+".Task.Capability", "is empty, and Obligations need one")
@@ -311,26 +307,44 @@ func compileRoutes(routes []Route, fault func(field, format string, args ...any)
 	return t
 }
 
-var registeredAt = regexp.MustCompile(` \(registered at [^)]*\)`)
-
-// handle registers pattern; ServeMux panics on what it does not accept.
-func handle(mux *http.ServeMux, pattern string) (err error) {
+// usable returns why a pattern can be no route's, "" where it can.
+func usable(pattern string) (why string) {
 	path := pattern
 	if end := strings.IndexAny(pattern, " \t"); end > 0 {
 		path = strings.TrimLeft(pattern[end:], " \t")
 	}
 	if !strings.HasPrefix(path, "/") {
-		return fmt.Errorf("%s is not usable: want [METHOD ]/path, without a host", quote(pattern))
+		return "its path does not begin with /"
 	}
+	return sanitize(handle(http.NewServeMux(), pattern))
+}
+
+// conflict adds a usable pattern to mux, or returns the one that is there already
+// and conflicts with it, and why.
+func conflict(mux *http.ServeMux, pattern string) (other, why string) {
+	text := handle(mux, pattern)
+	if text == "" {
+		return "", ""
+	}
+	// Where in this file they were registered is of no use to anybody.
+	_, rest, _ := strings.Cut(text, ") conflicts with pattern ")
+	if quoted, err := strconv.QuotedPrefix(rest); err == nil {
+		other, _ = strconv.Unquote(quoted)
+	}
+	_, why, _ = strings.Cut(rest, "):\n")
+	return other, cmp.Or(sanitize(strings.ReplaceAll(why, "\n", " ")), "a request can match both")
+}
+
+// handle registers pattern. ServeMux panics on what it does not accept; that is
+// what handle returns.
+func handle(mux *http.ServeMux, pattern string) (fault string) {
 	defer func() {
-		if fault := recover(); fault != nil {
-			// Where in this file it was registered is of no use to anybody.
-			why := registeredAt.ReplaceAllString(fmt.Sprint(fault), "")
-			err = fmt.Errorf("%s is not usable: %s", quote(pattern), sanitize(why))
+		if v := recover(); v != nil {
+			fault = fmt.Sprint(v)
 		}
 	}()
 	mux.Handle(pattern, http.NotFoundHandler())
-	return nil
+	return ""
 }
 
 // complete gives task the defaults of the request's route. A path may be read in

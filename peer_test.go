@@ -31,7 +31,7 @@ func faultyPeers() ([]fedhttp.Peer, []string) {
 			},
 			Signals: fedhttp.Signals{
 				PolicyEvaluated: "a b", CorrelationID: "a:b", AnchorIssuedAt: "\x00", PolicyReason: "é", Receipt: "(", Degraded: "a,b",
-				CorrelationPrefixes: map[string]fedhttp.Layer{"": fedhttp.LayerPolicy, "x": 9}, FailureStatuses: []int{200, 1000},
+				CorrelationPrefixes: map[string]fedhttp.Layer{"": fedhttp.LayerPolicy, "x": 9, "a.]\"b,": fedhttp.LayerPolicy, strings.Repeat("p", 5000) + ",": fedhttp.LayerPolicy}, FailureStatuses: []int{200, 1000},
 			},
 			Retry: fedhttp.RetryPolicy{
 				MaxAttempts: -1, MinBackoff: -1, MaxBackoff: -1, MinRefreshInterval: -1, AttemptTimeout: -1, BudgetRatio: math.NaN(),
@@ -45,11 +45,12 @@ func faultyPeers() ([]fedhttp.Peer, []string) {
 		{ID: strings.Repeat("g", 257), Origins: []string{"https://g.example"}},
 	}
 	return peers, []string{
-		`Peers[1] (""): ID`, `Peers[1] (""): Origins`, `Peers[2] ("b"): ID`, `Peers[3] ("c"): Origins`, `Peers[4] ("d\n"): ID`,
+		`Peers[1] (""): ID`, `Peers[1] (""): Origins`, `Peers[2] ("b"): ID`, `Peers[3] ("c"): Origins[1]: https://b.example is claimed by peer "b" too`, `Peers[4] ("d\n"): ID`,
 		`Origins[0]`, `Origins[1]`, `Origins[2]`, `Origins[3]`, `Origins[4]`, `Origins[5]`, `Origins[6]`, `Origins[7]`, `Origins[8]`,
 		`Routes[0].Pattern`, `Routes[1].Pattern`, `Routes[2].Pattern`, `Routes[3].Pattern`, `Routes[5].Pattern`, `Routes[6].Task.Capability`,
 		`Signals.PolicyEvaluated`, `Signals.CorrelationID`, `Signals.AnchorIssuedAt`, `Signals.PolicyReason`, `Signals.Receipt`, `Signals.Degraded`,
-		`Signals.CorrelationPrefixes: an empty`, `Signals.CorrelationPrefixes: prefix "x"`, `Signals.FailureStatuses: 200`, `Signals.FailureStatuses: 1000`,
+		`Signals.CorrelationPrefixes[""]: an empty`, `Signals.CorrelationPrefixes["x"]: "`, `Signals.CorrelationPrefixes["a.]\"b,"]: the prefix`,
+		`Signals.FailureStatuses[0]: 200`, `Signals.FailureStatuses[1]: 1000`,
 		`Retry.MaxAttempts`, `("e"): Retry.MinBackoff`, `Retry.MaxBackoff`, `Retry.MinRefreshInterval`, `Retry.AttemptTimeout`, `("e"): Retry.BudgetRatio`,
 		`Breaker.OpenFor`, `Breaker.Trials`, `Hold.MaxWait`, `Hold.ReleaseRate`, `Denial.Budget`, `Denial.Window`,
 		`("e"): Receipt`, `("e"): Propagation`, `("f"): Retry.MinBackoff`, `("f"): Retry.BudgetRatio`, `Peers[7]`,

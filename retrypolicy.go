@@ -51,7 +51,7 @@ func (p RetryPolicy) withDefaults(fault func(field, format string, args ...any))
 	p.MinBackoff = orDefault(p.MinBackoff, 100*time.Millisecond, "Retry.MinBackoff", fault)
 	p.MaxBackoff = orDefault(p.MaxBackoff, max(5*time.Second, p.MinBackoff), "Retry.MaxBackoff", fault)
 	if p.MinBackoff > p.MaxBackoff {
-		fault("Retry.MinBackoff", "%v is longer than MaxBackoff, %v", p.MinBackoff, p.MaxBackoff)
+		fault("Retry.MinBackoff", "%v is longer than MaxBackoff, %v", p.MinBackoff, ConfigValue{"Retry.MaxBackoff", p.MaxBackoff})
 	}
 	p.MinRefreshInterval = orDefault(p.MinRefreshInterval, time.Second, "Retry.MinRefreshInterval", fault)
 	p.AttemptTimeout = orDefault(p.AttemptTimeout, time.Minute, "Retry.AttemptTimeout", fault)

@@ -123,13 +123,14 @@ func (s Signals) compile(fault func(field, format string, args ...any)) signalTa
 		t.correlation = []string{name("CorrelationID", s.CorrelationID, "")}
 	}
 	for prefix, layer := range s.CorrelationPrefixes {
+		field := "Signals.CorrelationPrefixes[" + strconv.QuoteToASCII(prefix) + "]"
 		switch {
 		case prefix == "":
-			fault("Signals.CorrelationPrefixes", "an empty prefix would fit every id")
+			fault(field, "an empty prefix would fit every id")
 		case strings.Contains(prefix, ",") || strings.Trim(prefix, " \t") != prefix:
-			fault("Signals.CorrelationPrefixes", "prefix %s has a comma or outer blanks, which no id has", quote(prefix))
+			fault(field, "the prefix has a comma or outer blanks, which no id has")
 		case layer != LayerPolicy && layer != LayerRouting:
-			fault("Signals.CorrelationPrefixes", "prefix %s points to layer %q; want policy or routing", quote(prefix), layer)
+			fault(field, "%q is not the layer of a prefix; want policy or routing", layer)
 		}
 		t.prefixes = append(t.prefixes, correlationPrefix{prefix, layer})
 	}
@@ -140,9 +141,10 @@ func (s Signals) compile(fault func(field, format string, args ...any)) signalTa
 	if statuses == nil {
 		statuses = defaultFailureStatuses
 	}
-	for _, status := range statuses {
+	for i, status := range statuses {
 		if status < firstFailure || status >= afterLastFailure {
-			fault("Signals.FailureStatuses", "%d is not from %d to %d", status, firstFailure, afterLastFailure-1)
+			fault(fmt.Sprintf("Signals.FailureStatuses[%d]", i), "%d is not from %d to %d", status,
+				ConfigValue{Value: firstFailure}, ConfigValue{Value: afterLastFailure - 1})
 			continue
 		}
 		t.failure[status-firstFailure] = true

@@ -180,8 +180,8 @@ func TestSignalFaults(t *testing.T) {
 	slices.Sort(fields)
 	want := []string{
 		"Signals.AnchorIssuedAt", "Signals.CorrelationID",
-		"Signals.CorrelationPrefixes", "Signals.CorrelationPrefixes", "Signals.CorrelationPrefixes", "Signals.Degraded",
-		"Signals.FailureStatuses", "Signals.FailureStatuses", "Signals.FailureStatuses",
+		`Signals.CorrelationPrefixes[""]`, `Signals.CorrelationPrefixes["a"]`, `Signals.CorrelationPrefixes["b"]`, "Signals.Degraded",
+		"Signals.FailureStatuses[1]", "Signals.FailureStatuses[2]", "Signals.FailureStatuses[3]",
 		"Signals.PolicyEvaluated", "Signals.PolicyReason", "Signals.Receipt",
 	}
 	if !slices.Equal(fields, want) {

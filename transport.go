@@ -117,7 +117,7 @@ type peerState struct {
 }
 
 // NewTransport makes a Transport. It validates all of cfg; the error names
-// every fault, each by peer and field.
+// every fault, each by peer and field: a [*ConfigError] for each.
 func NewTransport(cfg Config) (*Transport, error) {
 	t := &Transport{
 		base: ownBase(cfg.Base), book: cfg.Book, anchors: cfg.Anchors, ledger: cfg.Denials, correlation: cfg.Correlation,
@@ -147,7 +147,7 @@ func NewTransport(cfg Config) (*Transport, error) {
 	t.lifetime, t.end = context.WithCancel(context.Background())
 	var found faults
 	if int(cfg.Unlisted) >= len(unlistedNames) {
-		found.add("Unlisted: %d is no unlisted policy", cfg.Unlisted)
+		found.add(&ConfigError{Peer: -1, Field: "Unlisted", Format: "%d is no unlisted policy", Args: []any{cfg.Unlisted}})
 	}
 	if err := t.setPeers(cfg.Peers, found); err != nil {
 		t.end()
@@ -172,7 +172,7 @@ func (t *Transport) SetPeers(peers []Peer) error {
 func (t *Transport) setPeers(peers []Peer, found faults) error {
 	for i, p := range peers {
 		if p.RequireAnchor && t.anchors == nil {
-			found.add("Peers[%d] (%s): RequireAnchor: nothing could be sent without Config.Anchors", i, quote(p.ID))
+			found.add(&ConfigError{Peer: i, PeerID: p.ID, Field: "RequireAnchor", Format: "nothing could be sent without Config.Anchors"})
 		}
 	}
 	t.update.Lock()

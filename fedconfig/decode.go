@@ -18,9 +18,8 @@ type spot struct {
 	path     string // as the file has it: "peers[0].signals"
 	place    place
 	value    reflect.Value
-	source   string   // of a scalar with references, as the file has it
-	expanded string   // the same with the references replaced: never to be shown
-	names    []string // the variables of this value and all in it
+	secret   bool   // it has references, or something in it has: its value is not to be shown
+	source   string // of a scalar with references, as the file has it
 	typ      reflect.Type
 	override string // what belongs here, where the type says too little
 	faulty   bool   // it has a fault already, and its value says nothing
@@ -53,24 +52,10 @@ func (s *spot) want() string {
 	return want(s.typ)
 }
 
-// find returns the spot that the steps lead to, or the last one on the way that
-// the file has.
-func (s *spot) find(steps []string) *spot {
-	for _, step := range steps {
-		next := s.at(step)
-		if next == nil {
-			break
-		}
-		if s = next; s.faulty {
-			break
-		}
-	}
-	return s
-}
-
+// at returns what is one step from s, nil where the file does not have it.
 func (s *spot) at(step string) *spot {
-	if i, err := strconv.Atoi(strings.Trim(step, "[]")); err == nil {
-		if i < len(s.children) {
+	if i, err := strconv.ParseUint(strings.Trim(step, "[]"), 10, 31); err == nil {
+		if int(i) < len(s.children) {
 			return s.children[i] // a list has all of its elements, in their order
 		}
 		return nil
@@ -127,6 +112,9 @@ func (d *decoder) decode(n *node, v reflect.Value, at *spot) {
 		d.table(n, v, at)
 	default:
 		panic("fedconfig: no form in a file for " + t.String()) // a test looks at every field
+	}
+	for _, below := range at.children {
+		at.secret = at.secret || below.secret
 	}
 }
 
@@ -242,7 +230,6 @@ func (d *decoder) list(n *node, v reflect.Value, at *spot) {
 	for i, item := range n.items {
 		step := fmt.Sprintf("[%d]", i)
 		d.decode(item, v.Index(i), at.child(step, step, item.place, v.Type().Elem()))
-		d.inherit(at)
 	}
 }
 
@@ -268,23 +255,12 @@ func (d *decoder) table(n *node, v reflect.Value, at *spot) {
 		case d.duplicate(p.key, p.key.text, seen, at):
 			continue
 		}
-		step := "[" + quote(p.key.text) + "]"
-		child := at.child(step, step, p.value.place, t.Elem())
+		step := "[" + strconv.QuoteToASCII(p.key.text) + "]"
+		child := at.child(step, "["+quote(p.key.text)+"]", p.value.place, t.Elem())
 		value := reflect.New(t.Elem()).Elem()
 		d.decode(p.value, value, child)
-		d.inherit(at)
 		if !child.faulty {
 			v.SetMapIndex(reflect.ValueOf(p.key.text).Convert(t.Key()), value)
-		}
-	}
-}
-
-// inherit tells a list or mapping that its newest element has references: what
-// is said about all of it may repeat them.
-func (d *decoder) inherit(at *spot) {
-	for _, name := range at.children[len(at.children)-1].names {
-		if len(at.names) < 8 && !slices.Contains(at.names, name) {
-			at.names = append(at.names, name)
 		}
 	}
 }
@@ -301,7 +277,7 @@ func (d *decoder) scalar(n *node, v reflect.Value, at *spot) {
 		return
 	}
 	// A reference stands for a value of any kind, also within quotes.
-	is := func(k kind) bool { return n.kind == k || len(at.names) > 0 }
+	is := func(k kind) bool { return n.kind == k || at.secret }
 	switch {
 	case n.kind == number && t == durationType:
 		d.fault(at, "%s has no unit; want %s", shown, at.want())
@@ -309,7 +285,7 @@ func (d *decoder) scalar(n *node, v reflect.Value, at *spot) {
 	case t.Kind() == reflect.String && !is(text):
 		d.fault(at, "%s is %v; want text: put it in quotes", shown, n.kind)
 		return
-	case isEnum(t) && is(text) && len(at.names) == 0:
+	case isEnum(t) && n.kind == text && !at.secret:
 		tokens := tokensOf(t)
 		if near := nearest(value, tokens); near != "" && near != value {
 			d.fault(at, "%s is not known; did you mean %s? want %s", shown, near, at.want())
@@ -351,11 +327,10 @@ func (d *decoder) resolve(n *node, at *spot) (value, shown string, ok bool) {
 	for _, problem := range problems {
 		d.fault(at, "%s", problem)
 	}
-	at.names = names
 	if len(names) == 0 {
 		return value, quote(value), len(problems) == 0
 	}
-	at.source, at.expanded = n.text, value
+	at.secret, at.source = true, n.text
 	return value, "what " + quote(n.text) + " stands for", len(problems) == 0
 }
 

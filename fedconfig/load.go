@@ -59,7 +59,7 @@ func (c *config) decode(name string, data []byte, found *faults) {
 	d := decoder{faults: found}
 	d.decode(n, reflect.ValueOf(&c.doc).Elem(), c.root)
 	if version := c.root.at("Version"); version != nil && !version.faulty && c.doc.Version != 1 {
-		d.fault(version, "%d is not known; want 1", c.doc.Version)
+		d.fault(version, "%v is not known; want 1", shown{c.doc.Version, version})
 	}
 	if peers := c.root.at("Peers"); peers != nil && !peers.faulty && len(c.doc.Peers) == 0 {
 		d.fault(peers, "has no peer; want at least one")
