@@ -175,6 +175,7 @@ func (c *call) judge(a *attempt) {
 	if a.reason == ReasonNoSignal && a.reading.correlationID != "" {
 		if layer := c.resolve(a.reading.correlationID); layer != LayerUnknown {
 			a.reading.evidence = append(a.reading.evidence, Evidence{Source: SourceCorrelationResolver, Layer: layer})
+			a.reading.weigh()
 			f.evidence = a.reading.evidence
 			a.verdict, a.reason = classify(f)
 		}

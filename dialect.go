@@ -102,11 +102,20 @@ type remark struct {
 	unpinned bool
 }
 
+// reach is how far a hop that is believed says that the request got.
+type reach uint8
+
+const (
+	reachUnknown    reach = iota
+	reachAnswered         // further than that hop, and what came back is the answer
+	reachDispatched       // further than that hop, which may have made the answer all the same
+)
+
 // vocabulary is how one dialect is read: a pure function.
 type vocabulary struct {
 	source Source
 	body   func(status int) bool // whether it looks into the body of such a status
-	read   func(a *reply, hops []Hop) []remark
+	read   func(a *reply, hops []Hop) ([]remark, reach)
 }
 
 // vocabularies are the dialects by kind. Where a table says that an answer proves
@@ -134,14 +143,14 @@ func onStatus(statuses ...int) func(int) bool {
 
 // one makes a vocabulary of a function that knows nothing of hops: naming one
 // pins all that it says.
-func one(read func(*reply) (remark, bool)) func(*reply, []Hop) []remark {
-	return func(a *reply, hops []Hop) []remark {
+func one(read func(*reply) (remark, bool)) func(*reply, []Hop) ([]remark, reach) {
+	return func(a *reply, hops []Hop) ([]remark, reach) {
 		w, spoke := read(a)
 		if !spoke {
-			return nil
+			return nil, reachUnknown
 		}
 		w.unpinned = len(hops) == 0
-		return []remark{w}
+		return []remark{w}, reachUnknown
 	}
 }
 
@@ -195,13 +204,33 @@ func (t *signalTable) wantsBody(status int) bool {
 func (t *signalTable) readDialects(r *reading, a *reply) {
 	for _, d := range t.dialects {
 		v := vocabularies[d.Kind]
-		for _, w := range v.read(a, d.Hops) {
+		words, far := v.read(a, d.Hops)
+		for _, w := range words {
 			e := Evidence{Source: v.source, Layer: w.layer}
 			if w.unpinned {
 				e.Ignored = IgnoredUnpinned
 			}
 			r.evidence = append(r.evidence, e)
 			r.staleAnchor = r.staleAnchor || w.stale && !w.unpinned
+		}
+		r.reach = max(r.reach, far)
+	}
+	r.weigh()
+}
+
+// weigh adds a contradiction where somebody says that the request did not get
+// through, and a hop that it got further. What a hop has passed on is not its own
+// word, nor another's that speaks for it, but may be the peer's. Where the answer
+// may be that hop's own, the peer's header may be as well. Hops of Proxy-Status
+// are weighed against each other already.
+func (r *reading) weigh() {
+	for _, e := range r.evidence {
+		if e.Layer != LayerRouting || e.Ignored != IgnoredNot || e.Source == SourceProxyStatus {
+			continue
+		}
+		if r.reach == reachDispatched || r.reach == reachAnswered && e.Source > SourceProxyStatus {
+			r.evidence = append(r.evidence, Evidence{Source: SourceProxyStatus})
+			return
 		}
 	}
 }

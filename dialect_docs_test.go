@@ -44,7 +44,7 @@ func TestDialectDocs(t *testing.T) {
 	}
 
 	documented := map[string]string{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_…]+)` \\| (yes|no) \\| (policy|routing|nothing)(.*) \\|$").FindAllStringSubmatch(string(data), -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_…]+)` \\| (yes|no) \\| (policy|routing|dispatched|nothing)(.*) \\|$").FindAllStringSubmatch(string(data), -1) {
 		documented[m[1]] = m[3]
 		if flags := strings.Contains(m[4], "envoy: true"); flags != proxyErrors[m[1]].envoy {
 			t.Errorf("%s: the exception for Envoy is %v in the code", m[1], !flags)
@@ -57,10 +57,7 @@ func TestDialectDocs(t *testing.T) {
 		if strings.HasPrefix(kind, "http_response_") {
 			kind = "http_response_…"
 		}
-		want := proves.layer.String()
-		if proves.layer == LayerUnknown {
-			want = "nothing"
-		}
+		want := map[proxyWord]string{wordRefused: "routing", wordDenied: "policy", wordDispatched: "dispatched", wordNothing: "nothing"}[proves.word]
 		if documented[kind] != want {
 			t.Errorf("%s: documented is %q, want %q", kind, documented[kind], want)
 		}

@@ -1,6 +1,7 @@
 package fedhttp_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -23,17 +24,22 @@ func answer(status int, body string, fields ...string) string {
 	return fmt.Sprintf("HTTP/1.1 %d X\r\n%s\r\n\r\n%s", status, strings.Join(fields, "\r\n"), body)
 }
 
+// chain are hops that sign in Proxy-Status.
+var chain = pinned(fedhttp.DialectProxyStatus, fedhttp.Hop{Name: "inner"}, fedhttp.Hop{Name: "edge"}, fedhttp.Hop{Name: "pep", Policy: true})
+
 const (
-	evaluatedIs = fedtest.HeaderPolicyEvaluated
-	inJSON      = "Content-Type: application/json"
-	inProblem   = "Content-Type: application/problem+json"
-	resetText   = "upstream connect error or disconnect/reset before headers. reset reason: "
-	ohttpKey    = `"https://iana.org/assignments/http-problem-types#ohttp-key"`
-	noRoute     = `"no Route matched with those values"`
+	contradictory = "ambiguous/contradictory_signals"
+	exhausted     = "routing_failed/attempts_exhausted"
+	evaluatedIs   = fedtest.HeaderPolicyEvaluated
+	inJSON        = "Content-Type: application/json"
+	inProblem     = "Content-Type: application/problem+json"
+	resetText     = "upstream connect error or disconnect/reset before headers. reset reason: "
+	ohttpKey      = `"https://iana.org/assignments/http-problem-types#ohttp-key"`
+	noRoute       = `"no Route matched with those values"`
 )
 
-// hostileRows are answers that look like a hop's word and are not. Each is sent
-// once: a policy engine may have seen it.
+// hostileRows are answers that look like a hop's word and are not, and beside them
+// some that are. Where a policy engine may have seen the request it is sent once.
 var hostileRows = map[string]struct {
 	dialects []fedhttp.Dialect
 	recorded string
@@ -92,6 +98,76 @@ var hostileRows = map[string]struct {
 		recorded: answer(404, "x", "Proxy-Status: a, edge; error=http_response_timeout; received-status=404"),
 		want:     captureGood,
 	},
+	"a chain in which policy had the request": {
+		dialects: []fedhttp.Dialect{chain},
+		recorded: answer(502, "x", "Proxy-Status: inner; error=connection_refused, pep; received-status=502"),
+		want:     "ambiguous/no_signal",
+	},
+	"a chain in which policy says nothing": {
+		dialects: []fedhttp.Dialect{chain},
+		recorded: answer(502, "x", "Proxy-Status: inner; error=connection_refused, pep"),
+		want:     "ambiguous/no_signal",
+	},
+	"a chain in which policy is not the last": {
+		dialects: []fedhttp.Dialect{chain},
+		recorded: answer(502, "x", "Proxy-Status: inner; error=dns_error, pep; received-status=502, edge; received-status=502"),
+		want:     "ambiguous/no_signal",
+	},
+	"a chain in which policy had the request, and the peer's word": {
+		dialects: []fedhttp.Dialect{chain},
+		recorded: answer(502, "x", evaluatedIs+": false", "Proxy-Status: inner; error=connection_refused, pep"),
+		want:     contradictory, heard: "proxy_status=contradiction",
+	},
+	"a chain without policy": {
+		dialects: []fedhttp.Dialect{chain},
+		recorded: answer(502, "x", "Proxy-Status: inner; error=connection_refused, edge; received-status=502"),
+		want:     exhausted, heard: "proxy_status=routing", sends: 3,
+	},
+	"dispatched, and a local reply": {
+		dialects: []fedhttp.Dialect{chain, pinned(fedhttp.DialectEnvoy)},
+		recorded: answer(503, "no healthy upstream", "Proxy-Status: edge; error=connection_terminated"),
+		want:     contradictory, heard: "envoy=routing, proxy_status=contradiction",
+	},
+	"passed on, and a local reply": {
+		dialects: []fedhttp.Dialect{pinned(fedhttp.DialectEnvoy), chain},
+		recorded: answer(503, "no healthy upstream", "Proxy-Status: edge; received-status=503"),
+		want:     contradictory, heard: "envoy=routing, proxy_status=contradiction",
+	},
+	"passed on, and the peer's word": {
+		dialects: []fedhttp.Dialect{chain},
+		recorded: answer(503, "x", evaluatedIs+": false", "Proxy-Status: edge; received-status=503"),
+		want:     exhausted, sends: 3,
+	},
+	"dispatched, and the peer's word": {
+		dialects: []fedhttp.Dialect{chain},
+		recorded: answer(503, "x", evaluatedIs+": false", "Proxy-Status: edge; error=http_response_incomplete"),
+		want:     contradictory, heard: "proxy_status=contradiction",
+	},
+	"dispatched, in a field that cannot be read": {
+		dialects: []fedhttp.Dialect{chain},
+		recorded: answer(503, "x", evaluatedIs+": false", "Proxy-Status: \"", "Proxy-Status: edge; error=http_response_incomplete"),
+		want:     contradictory, heard: "proxy_status=contradiction",
+	},
+	"dispatched, says nobody known": {
+		dialects: []fedhttp.Dialect{chain},
+		recorded: answer(503, "x", evaluatedIs+": false", "Proxy-Status: other; error=http_response_incomplete"),
+		want:     exhausted, sends: 3,
+	},
+	"signed twice": {
+		dialects: []fedhttp.Dialect{chain},
+		recorded: answer(502, "x", "Proxy-Status: edge; error=connection_refused, edge; received-status=502"),
+		want:     contradictory, heard: "proxy_status=contradiction",
+	},
+	"signed twice, in two lines": {
+		dialects: []fedhttp.Dialect{chain},
+		recorded: answer(502, "x", "Proxy-Status: edge; error=connection_refused", `Proxy-Status: "edge"`),
+		want:     contradictory, heard: "proxy_status=contradiction",
+	},
+	"signed twice, on an application's answer": {
+		dialects: []fedhttp.Dialect{chain},
+		recorded: answer(404, "x", "Proxy-Status: edge; received-status=404, edge; received-status=404"),
+		want:     captureGood,
+	},
 	"Envoy, an upstream's answer": {
 		dialects: []fedhttp.Dialect{pinned(fedhttp.DialectEnvoy)},
 		recorded: answer(503, "no healthy upstream", "X-Envoy-Upstream-Service-Time: 12"),
@@ -108,5 +184,29 @@ func TestHostileDialects(t *testing.T) {
 			t.Parallel()
 			playCapture(t, capture{Sends: row.sends, Broken: row.broken}, []byte(row.recorded), row.want, row.heard, row.dialects)
 		})
+	}
+}
+
+// TestDispatchedSaysTheHop: the correlation resolver's word that a request did not
+// get through stands only where no hop says that it was dispatched.
+func TestDispatchedSaysTheHop(t *testing.T) {
+	t.Parallel()
+	for says, want := range map[string]struct {
+		reason   fedhttp.Reason
+		attempts int
+	}{
+		"edge; received-status=503":         {fedhttp.ReasonAttemptsExhausted, 3},
+		"edge; error=connection_terminated": {fedhttp.ReasonContradictorySignals, 1},
+	} {
+		peer := testPeer("b", stubURL)
+		peer.Signals.Dialects = []fedhttp.Dialect{chain}
+		tr := newTestTransport(t, fedhttp.Config{
+			Base: answering(response(503, "X-Correlation-ID", "17", "Proxy-Status", says)), Peers: []fedhttp.Peer{peer},
+			Anchors: fenceEager(), Escalator: fenceQuiet,
+			Correlation: resolverFunc(func(context.Context, string, string) (fedhttp.Layer, error) { return fedhttp.LayerRouting, nil }),
+		})
+		if d, _ := get(t, tr, fedhttp.Task{}); d.Reason != want.reason || d.Attempts != want.attempts {
+			t.Errorf("%s: %v after %d attempts %v", says, d.Reason, d.Attempts, d.Evidence)
+		}
 	}
 }

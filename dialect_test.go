@@ -159,6 +159,13 @@ var dialectRows = []struct {
 	{kind: DialectProxyStatus, status: 403, header: "Proxy-Status: hop; error=http_request_denied"},
 	{kind: DialectProxyStatus, status: 403, header: "Proxy-Status: pep; error=http_request_denied", want: "proxy_status=policy"},
 	{kind: DialectProxyStatus, status: 503, header: "Proxy-Status: pep; error=destination_unavailable"},
+	{kind: DialectProxyStatus, status: 502, header: "Proxy-Status: hop; error=connection_refused, pep"},
+	{kind: DialectProxyStatus, status: 502, header: "Proxy-Status: hop; error=connection_refused, pep; received-status=502, edge"},
+	{kind: DialectProxyStatus, status: 502, header: "Proxy-Status: hop; error=connection_refused, envoy; error=connection_terminated"},
+	{kind: DialectProxyStatus, status: 502, header: "Proxy-Status: hop; error=connection_refused, envoy; received-status=502", want: "proxy_status=routing"},
+	{kind: DialectProxyStatus, status: 502, header: "Proxy-Status: hop; error=connection_refused, hop", want: "proxy_status=contradiction"},
+	{kind: DialectProxyStatus, status: 403, header: "Proxy-Status: pep; error=http_request_denied, hop; received-status=403", want: "proxy_status=policy"},
+	{kind: DialectProxyStatus, status: 403, header: `Proxy-Status: pep; error=http_request_denied, "pep"`, want: "proxy_status=contradiction"},
 	{kind: DialectProxyStatus, status: 502, header: "Proxy-Status: hop; error=no_such_type"},
 	{kind: DialectProxyStatus, status: 502, header: `Proxy-Status: hop; error="connection_refused"`},
 	{kind: DialectProxyStatus, status: 502, header: "Proxy-Status: hop"},
@@ -245,11 +252,11 @@ func TestProxyErrors(t *testing.T) {
 		if want := !slices.Contains(anybody, kind) && !strings.HasPrefix(kind, "http_response_"); want != proves.onlyIntermediary {
 			t.Errorf("%s: only an intermediary makes such an answer: %v", kind, proves.onlyIntermediary)
 		}
-		if want := slices.Contains(routing, kind); want != (proves.layer == LayerRouting) {
-			t.Errorf("%s proves %v", kind, proves.layer)
+		if want := slices.Contains(routing, kind); want != (proves.word == wordRefused) {
+			t.Errorf("%s says %d", kind, proves.word)
 		}
-		if want := kind == "http_request_denied"; want != (proves.layer == LayerPolicy) {
-			t.Errorf("%s proves %v", kind, proves.layer)
+		if want := kind == "http_request_denied"; want != (proves.word == wordDenied) {
+			t.Errorf("%s says %d", kind, proves.word)
 		}
 	}
 	if n := len(proxyErrors); n != 32 {

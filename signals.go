@@ -163,6 +163,7 @@ type reading struct {
 	correlationID string
 	degraded      bool
 	staleAnchor   bool // the evidence says that the attempt went out under an old anchor
+	reach         reach
 }
 
 // read collects the evidence in a response's header. issuedAt is the IssuedAt
