@@ -143,7 +143,44 @@ func TestExplainTells(t *testing.T) {
 	peers := write(t, "peers.yaml", peerWith("signals: {dialects: [{kind: kong}]}"))
 	r := runWith(t, "HTTP/2 404 \nContent-Type: application/json\n\n{\"message\":\"no Route matched with those values\"}", "explain", "-peers", peers, "-peer", "org-b", "-")
 	r.want(t, 0, "peer           org-b\n", "response       HTTP/2 404, 48 bytes", "evidence       kong=routing ignored=unpinned",
-		"verdict        none", "{kind: kong, hops: [{name: its-name}]}", "verdict: routing", "Note: kong decides nothing")
+		"verdict        none", "{kind: kong, hops: [{name: \"its-name\"}]}", "verdict: routing", "Note: kong decides nothing")
+}
+
+// TestExplainPins: no pin is advised with which the next answer of that hop could be
+// taken for what it is not.
+func TestExplainPins(t *testing.T) {
+	t.Parallel()
+	const asks = "does not itself ask the policy engine"
+	for name, c := range map[string]struct{ input, pin, verdict, who string }{ // pin "": none
+		"an Envoy that may have sent it": {`HTTP/1.1 504 x` + "\nServer: envoy\n" + `Proxy-Status: edge.b.example; error=connection_timeout; details="upstream_response_timeout; UT"`, "", "", ""},
+		"an Envoy that has not": {`HTTP/1.1 503 x` + "\nServer: envoy\n" + `Proxy-Status: edge.b.example; error=connection_timeout; details="x; UF"`,
+			`{kind: proxy-status, hops: [{name: "edge.b.example", envoy: true}]}`, "routing", asks},
+		"refused": {"HTTP/1.1 502 x\nProxy-Status: edge.b.example; error=connection_refused",
+			`{kind: proxy-status, hops: [{name: "edge.b.example", envoy: true}]}`, "routing", asks},
+		"denied": {"HTTP/1.1 403 x\nProxy-Status: pep.b.example; error=http_request_denied",
+			`{kind: proxy-status, hops: [{name: "pep.b.example", policy: true}]}`, "rejection", "speaks for the policy engine"},
+		"a name to be quoted": {`HTTP/1.1 502 x` + "\n" + `Proxy-Status: "a, envoy: false"; error=connection_refused`,
+			`{kind: proxy-status, hops: [{name: "a, envoy: false", envoy: true}]}`, "routing", asks},
+		"a contradiction": {"HTTP/1.1 404 x\nProxy-Status: a; error=connection_refused, b; error=connection_refused", "", "", ""},
+		"an Envoy's text": {"HTTP/1.1 503 x\n\nno healthy upstream", `{kind: istio, hops: [{name: "its-name"}]}`, "routing", asks},
+		"a scope":         {"HTTP/1.1 403 x\nWWW-Authenticate: Bearer error=\"insufficient_scope\"", `{kind: bearer, hops: [{name: "its-name"}]}`, "rejection", "speaks for the policy engine"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if !strings.Contains(c.input, "\n\n") {
+				c.input += "\n\n"
+			}
+			pin, verdict, who := "", "", ""
+			for _, d := range explained(t, c.input, onePeer).Decisive {
+				if text, ok := strings.CutPrefix(d.Signal, "signals.dialects: "); ok {
+					pin, verdict, who = text, d.Verdict, d.Who // of several the last
+				}
+			}
+			if pin != c.pin || verdict != c.verdict || !strings.Contains(who, c.who) {
+				t.Errorf("got %s, %s, %s", pin, verdict, who)
+			}
+		})
+	}
 }
 
 // TestExplainUnsent: a task that the transport would not send is said so, at once.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 
 	"github.com/dunglas/httpsfv"
 
@@ -88,7 +89,7 @@ func (t trial) decisive(ctx context.Context, f found) ([]decisive, error) {
 	}
 	try := func(change trial, signal, who string) error {
 		then, err := change.run(ctx)
-		if err == nil && then.verdict != f.verdict {
+		if err == nil && then.verdict != f.verdict && then.verdict != fedhttp.VerdictAmbiguous.String() {
 			all = append(all, decisive{then.verdict, signal, who})
 		}
 		return err
@@ -117,42 +118,70 @@ func (t trial) decisive(ctx context.Context, f found) ([]decisive, error) {
 			return nil, err
 		}
 	}
-	for kind := fedhttp.DialectUnset + 1; kind.String() != ""; kind++ {
+	for kind := fedhttp.DialectUnset + 1; ; kind++ {
 		if _, err := kind.MarshalText(); err != nil {
-			break
+			return all, nil
 		}
-		change, ok := t.pinning(kind)
-		if !ok {
-			continue
-		}
-		hop := change.peer.Signals.Dialects[len(change.peer.Signals.Dialects)-1].Hops[0].Name
-		who := "you, in the file of peers, if that hop stands before the peer and lets nobody else say so"
-		if err := try(change, fmt.Sprintf("signals.dialects: {kind: %s, hops: [{name: %s}]}", kind, hop), who); err != nil {
-			return nil, err
+		for _, hop := range t.pinnable(kind) {
+			if err := try(t.pinning(kind, hop), pinText(kind, hop), pinCondition(kind, hop)); err != nil {
+				return nil, err
+			}
 		}
 	}
-	return all, nil
+}
+
+// pinnable are the hops that could be named for a dialect that has none yet. One
+// that signs Proxy-Status may be an Envoy, which stretches some of its errors, so
+// that it is believed no more than an Envoy is; or it enforces policy.
+func (t trial) pinnable(kind fedhttp.DialectKind) []fedhttp.Hop {
+	for _, d := range t.peer.Signals.Dialects {
+		if d.Kind == kind && len(d.Hops) > 0 {
+			return nil
+		}
+	}
+	if kind != fedhttp.DialectProxyStatus {
+		return []fedhttp.Hop{{Name: "its-name"}}
+	}
+	name := lastProxy(t.answer.response.Header)
+	if name == "" {
+		return nil
+	}
+	return []fedhttp.Hop{{Name: name, Envoy: true}, {Name: name, Policy: true}}
 }
 
 // pinning is the trial with the hop of a dialect believed that was not before.
-func (t trial) pinning(kind fedhttp.DialectKind) (trial, bool) {
-	hop := fedhttp.Hop{Name: "its-name"}
-	if kind == fedhttp.DialectProxyStatus {
-		if hop.Name = lastProxy(t.answer.response.Header); hop.Name == "" {
-			return t, false
-		}
-	}
+func (t trial) pinning(kind fedhttp.DialectKind, hop fedhttp.Hop) trial {
 	var others []fedhttp.Dialect
 	for _, d := range t.peer.Signals.Dialects {
 		if d.Kind != kind {
 			others = append(others, d)
-		} else if len(d.Hops) > 0 {
-			return t, false
 		}
 	}
-	others = append(others, fedhttp.Dialect{Kind: kind, Hops: []fedhttp.Hop{hop}})
-	t.peer.Signals.Dialects = others
-	return t, true
+	t.peer.Signals.Dialects = append(others, fedhttp.Dialect{Kind: kind, Hops: []fedhttp.Hop{hop}})
+	return t
+}
+
+func pinText(kind fedhttp.DialectKind, hop fedhttp.Hop) string {
+	text := "name: " + strconv.QuoteToASCII(hop.Name)
+	if hop.Envoy {
+		text += ", envoy: true"
+	}
+	if hop.Policy {
+		text += ", policy: true"
+	}
+	return fmt.Sprintf("signals.dialects: {kind: %s, hops: [{%s}]}", kind, text)
+}
+
+// pinCondition is what must hold of a hop before it may be believed.
+func pinCondition(kind fedhttp.DialectKind, hop fedhttp.Hop) string {
+	who := "you, in the file of peers, if that hop stands before the peer, lets nobody else say so, "
+	switch {
+	case hop.Policy, kind == fedhttp.DialectBearer, kind == fedhttp.DialectDSP: // they say nothing of routing
+		return who + "and speaks for the policy engine"
+	case hop.Envoy:
+		return who + "and does not itself ask the policy engine (envoy: true can go where it is known to be no Envoy)"
+	}
+	return who + "and does not itself ask the policy engine"
 }
 
 // lastProxy is how the hop nearest to us signs Proxy-Status, "" where it does not.
