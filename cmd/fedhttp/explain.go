@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 	"os"
 	"slices"
@@ -45,7 +47,8 @@ can be fetched. The flags say otherwise.`,
 			if err != nil {
 				return err
 			}
-			answer, err := readCaptured(args, std.in, entry)
+			method, _, _ := strings.Cut(request, " ")
+			answer, err := readCaptured(args, std.in, entry, method)
 			if err != nil {
 				return err
 			}
@@ -86,18 +89,20 @@ can be fetched. The flags say otherwise.`,
 	return c
 }
 
-func readCaptured(args []string, in io.Reader, entry int) (*captured, error) {
+// readCaptured reads the response, whose request had the method; "": what the HAR
+// entry says, else GET.
+func readCaptured(args []string, in io.Reader, entry int, method string) (*captured, error) {
 	data, err := readInput(args, in)
 	if err != nil {
 		return nil, failed(err)
 	}
 	if isHAR(data) {
-		return readHAR(data, entry)
+		return readHAR(data, entry, method)
 	}
 	if entry != 0 {
 		return nil, usage("--entry is for HAR files, and this is none")
 	}
-	answer, err := readResponse(data)
+	answer, err := readResponse(data, cmp.Or(method, http.MethodGet))
 	if err != nil {
 		return nil, failed(err)
 	}

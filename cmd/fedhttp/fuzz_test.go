@@ -62,7 +62,7 @@ func FuzzResponse(f *testing.F) {
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if c, err := readResponse(data); err == nil {
+		if c, err := readResponse(data, "GET"); err == nil {
 			mustExplain(t, c)
 		}
 	})
@@ -72,7 +72,7 @@ func FuzzHAR(f *testing.F) {
 	f.Add([]byte(archive), 2)
 	f.Add([]byte(`{"log":{"entries":[{"response":{"status":403,"headers":[{"name":"a b","value":"\n\n"}]}}]}}`), 0)
 	f.Fuzz(func(t *testing.T, data []byte, entry int) {
-		if c, err := readHAR(data, entry); err == nil {
+		if c, err := readHAR(data, entry, ""); err == nil {
 			mustExplain(t, c)
 		}
 	})

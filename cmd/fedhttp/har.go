@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -46,8 +47,9 @@ func isHAR(data []byte) bool {
 	return len(data) > 0 && data[0] == '{'
 }
 
-// readHAR reads an entry, which counts from 1; 0 is the only one.
-func readHAR(data []byte, number int) (*captured, error) {
+// readHAR reads an entry, which counts from 1; 0 is the only one. The method is that
+// of the request where it is not "".
+func readHAR(data []byte, number int, method string) (*captured, error) {
 	var archive har
 	if err := json.Unmarshal(bytes.TrimPrefix(data, []byte("\xEF\xBB\xBF")), &archive); err != nil {
 		return nil, failed(fmt.Errorf("no HAR file: %s", plain(err.Error())))
@@ -61,7 +63,7 @@ func readHAR(data []byte, number int) (*captured, error) {
 	case number < 0 || number > len(entries):
 		return nil, usage("--entry %d: the HAR file has %d", number, len(entries))
 	}
-	return entries[max(number, 1)-1].read()
+	return entries[max(number, 1)-1].read(method)
 }
 
 func list(entries []harEntry) string {
@@ -93,7 +95,7 @@ func withoutSecrets(url string) string {
 	return scheme + "://" + host + path
 }
 
-func (e *harEntry) read() (*captured, error) {
+func (e *harEntry) read(method string) (*captured, error) {
 	c := &captured{method: e.Request.Method, url: e.Request.URL}
 	c.reused = e.Timings.Connect != nil && *e.Timings.Connect < 0
 	status := e.Response.Status
@@ -103,6 +105,9 @@ func (e *harEntry) read() (*captured, error) {
 		return c, nil
 	case status < 100 || status > 999:
 		return nil, failed(fmt.Errorf("the entry's status is %d", status))
+	case status < 200 && status != http.StatusSwitchingProtocols:
+		c.note("the entry has only an interim response, status %d: it is taken for a connection that ended without one", status)
+		return c, nil
 	}
 	r := &http.Response{
 		StatusCode: status, Status: fmt.Sprintf("%d %s", status, http.StatusText(status)),
@@ -127,7 +132,11 @@ func (e *harEntry) read() (*captured, error) {
 		}
 		c.body = decoded
 	}
-	c.settle()
+	// Browsers write the body decoded, whatever the header says of it.
+	delete(r.Header, "Transfer-Encoding")
+	c.bodiless(cmp.Or(method, c.method))
+	c.unzip()
+	c.bound()
 	return c, nil
 }
 

@@ -3,30 +3,26 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httputil"
 	"net/textproto"
 	"regexp"
 	"strconv"
 	"strings"
 )
 
-// The bounds of what is read of a response: its header, and of its body more
-// than anybody looks at.
-const (
-	maxHeader = 1 << 20
-	maxBody   = 1 << 20
-)
+// maxHeader bounds what is read of a response's header.
+const maxHeader = 1 << 20
 
 // captured is a response as it was written down, and what had to be done to it.
 type captured struct {
 	// response is nil where the connection ended without one.
 	response *http.Response
 	body     []byte
+	// broken says that the body broke off, or cannot be decoded, behind its last byte.
+	broken bool
 	// method and url are the request's, "" where they are not known.
 	method, url string
 	// reused says that it came over a connection that had served others before.
@@ -44,18 +40,27 @@ var statusLine = regexp.MustCompile(`^HTTP/([0-9])(?:\.([0-9]))? ([1-9][0-9]{2})
 
 // readResponse reads a response as curl -i prints it: interim responses, and the
 // answer of a forward proxy to CONNECT, come before it. Lines end with CRLF or LF.
-// An empty text is a connection that ended without an answer.
-func readResponse(data []byte) (*captured, error) {
+// An empty text is a connection that ended without an answer, and so is a header
+// that net/http does not take. The method is that of the request.
+func readResponse(data []byte, method string) (*captured, error) {
 	c := &captured{}
 	data = bytes.TrimPrefix(data, []byte("\xEF\xBB\xBF"))
 	for len(bytes.TrimSpace(data)) > 0 {
-		resp, rest, err := readHead(data) //nolint:bodyclose // it has none: the body is what follows
+		head, rest, err := splitHead(data)
 		if err != nil {
 			return nil, err
 		}
+		resp, err := readHead(head, method) //nolint:bodyclose // it has none: the body is what follows
+		if err != nil {
+			if errors.Is(err, io.ErrUnexpectedEOF) {
+				err = errors.New("no empty line ends its header")
+			}
+			c.note("net/http takes no such response (%s): it is a connection that ended without one", plain(err.Error()))
+			return c, nil
+		}
 		if resp.StatusCode == http.StatusSwitchingProtocols || !c.before(resp, rest) {
 			c.response, c.body = resp, rest
-			c.settle()
+			c.settle(method)
 			return c, nil
 		}
 		data = rest
@@ -89,46 +94,16 @@ func firstLine(data []byte) []byte {
 	return append(bytes.Clone(line), '\n')
 }
 
-// readHead reads a status line and the header below it, as strictly as net/http
-// does, and returns what follows.
-func readHead(data []byte) (resp *http.Response, rest []byte, err error) {
-	first := firstLine(data)
-	m := statusLine.FindSubmatch(first)
-	if m == nil {
+// splitHead returns the status line with the header, which an empty line ends
+// unless it was cut off, and what follows it.
+func splitHead(data []byte) (head, rest []byte, err error) {
+	if first := firstLine(data); !statusLine.Match(first) {
 		return nil, nil, fmt.Errorf("line 1: %s is no status line; want one such as \"HTTP/1.1 403 Forbidden\" or \"HTTP/2 403\"", quote(strings.TrimRight(string(first), "\r\n")))
 	}
-	resp = &http.Response{Body: http.NoBody}
-	resp.ProtoMajor, resp.ProtoMinor = int(m[1][0]-'0'), 0
-	if len(m[2]) > 0 {
-		resp.ProtoMinor = int(m[2][0] - '0')
-	} else if resp.ProtoMajor == 1 {
-		resp.ProtoMinor = 1
-	}
-	resp.Proto = fmt.Sprintf("HTTP/%d.%d", resp.ProtoMajor, resp.ProtoMinor)
-	resp.StatusCode, _ = strconv.Atoi(string(m[3])) // three digits
-	resp.Status = string(m[3]) + " " + string(m[4])
-
-	head, rest, err := splitHead(data[len(first):])
-	if err != nil {
-		return nil, nil, err
-	}
-	header, err := textproto.NewReader(bufio.NewReader(bytes.NewReader(head))).ReadMIMEHeader()
-	if err != nil {
-		return nil, nil, fmt.Errorf("the header below %q is malformed, and net/http would refuse it: %s", m[3], plain(err.Error()))
-	}
-	resp.Header = http.Header(header)
-	return resp, rest, nil
-}
-
-// splitHead returns the header, ended by an empty line, and what follows it.
-func splitHead(data []byte) (head, rest []byte, err error) {
-	for at := 0; at < len(data); {
-		if at > maxHeader {
-			return nil, nil, fmt.Errorf("the header is longer than %d bytes", maxHeader)
-		}
+	for at := 0; at <= maxHeader; {
 		end := bytes.IndexByte(data[at:], '\n')
 		if end < 0 {
-			break
+			return data, nil, nil
 		}
 		line := data[at : at+end]
 		at += end + 1
@@ -136,58 +111,33 @@ func splitHead(data []byte) (head, rest []byte, err error) {
 			return data[:at], data[at:], nil
 		}
 	}
-	if len(data) > maxHeader {
-		return nil, nil, fmt.Errorf("the header is longer than %d bytes", maxHeader)
-	}
-	return append(bytes.TrimRight(bytes.Clone(data), "\r\n"), "\r\n\r\n"...), nil, nil
+	return nil, nil, fmt.Errorf("the header is longer than %d bytes", maxHeader)
 }
 
-// settle makes of the response what net/http would have handed over.
-func (c *captured) settle() {
-	r := c.response
-	if encodings := r.Header["Transfer-Encoding"]; len(encodings) > 0 {
-		if decoded, err := unchunk(c.body); err == nil && strings.EqualFold(encodings[0], "chunked") {
-			c.body = decoded
-			c.note("the body was decoded from its chunks")
-		}
-		delete(r.Header, "Transfer-Encoding")
-		r.TransferEncoding = []string{"chunked"}
+// readHead reads a header as net/http does. Of HTTP/2 and later, which have no
+// lines, it is what curl makes of it.
+func readHead(head []byte, method string) (*http.Response, error) {
+	m := statusLine.FindSubmatch(firstLine(head))
+	major := int(m[1][0] - '0')
+	from := bufio.NewReader(bytes.NewReader(head))
+	if major < 2 {
+		return http.ReadResponse(from, &http.Request{Method: method})
 	}
-	if e := r.Header["Content-Encoding"]; len(e) == 1 && strings.EqualFold(e[0], "gzip") {
-		if decoded, err := gunzip(c.body); err == nil {
-			c.body = decoded
-		}
-		delete(r.Header, "Content-Encoding")
-		delete(r.Header, "Content-Length")
-		r.Uncompressed = true
-		c.note("gzip is taken as decoded: net/http asks for it by itself, and decodes it")
+	lines := textproto.NewReader(from)
+	if _, err := lines.ReadLine(); err != nil {
+		return nil, err
 	}
-	if len(c.body) > maxBody {
-		c.body = c.body[:maxBody]
-		c.note("only the first %d bytes of the body were kept; no more than 4096 are ever looked at", maxBody)
-	}
-	r.ContentLength = int64(len(c.body))
-}
-
-// unchunk decodes a body that is chunked to its last byte.
-func unchunk(body []byte) ([]byte, error) {
-	from := bufio.NewReader(bytes.NewReader(body))
-	decoded, err := io.ReadAll(io.LimitReader(httputil.NewChunkedReader(from), maxBody+1))
+	header, err := lines.ReadMIMEHeader()
 	if err != nil {
 		return nil, err
 	}
-	// The reader stops behind the last chunk; the trailer is what is left.
-	trailer, err := io.ReadAll(from)
-	if err != nil || len(bytes.TrimSpace(trailer)) > 0 {
-		return nil, errors.New("not chunked")
+	resp := &http.Response{ProtoMajor: major, Proto: fmt.Sprintf("HTTP/%d.0", major), Header: http.Header(header), Body: http.NoBody, ContentLength: -1}
+	resp.StatusCode, _ = strconv.Atoi(string(m[3])) // three digits
+	resp.Status = string(m[3]) + " " + string(m[4])
+	if lengths := header["Content-Length"]; len(lengths) == 1 { // it frames nothing, and a wrong one is ignored
+		if n, err := strconv.ParseUint(lengths[0], 10, 63); err == nil {
+			resp.ContentLength = int64(n)
+		}
 	}
-	return decoded, nil
-}
-
-func gunzip(body []byte) ([]byte, error) {
-	r, err := gzip.NewReader(bytes.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	return io.ReadAll(io.LimitReader(r, maxBody+1))
+	return resp, nil
 }

@@ -196,9 +196,18 @@ func (a *answering) RoundTrip(req *http.Request) (*http.Response, error) {
 	if a.trial.change != nil {
 		a.trial.change(resp.Header)
 	}
-	resp.Body = io.NopCloser(bytes.NewReader(captured.body))
+	var body io.Reader = bytes.NewReader(captured.body)
+	if captured.broken {
+		body = io.MultiReader(body, brokenOff{})
+	}
+	resp.Body = io.NopCloser(body)
 	return &resp, nil
 }
+
+// brokenOff is where a body breaks off.
+type brokenOff struct{}
+
+func (brokenOff) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
 // anchorStub gives one newer anchor after the other, and then the last again.
 type anchorStub struct {
