@@ -134,7 +134,7 @@ func TestReadAsNetHTTP(t *testing.T) {
 // overConnection is what http.Transport makes of the bytes.
 func overConnection(t *testing.T, method, text string) (*http.Response, error) {
 	t.Helper()
-	transport := &http.Transport{DisableCompression: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
+	transport := &http.Transport{DisableCompression: true, DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
 		ours, theirs := net.Pipe()
 		go func() {
 			defer theirs.Close()
