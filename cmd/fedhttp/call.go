@@ -135,6 +135,10 @@ func (c *call) send(transport *fedhttp.Transport, req *http.Request) (fedhttp.De
 	}
 	defer resp.Body.Close()
 	decision, _ := fedhttp.DecisionFromResponse(resp)
+	var e *fedhttp.Error
+	if err := switched(resp, decision); errors.As(err, &e) {
+		return e.Decision, &exit{exitCode(e.Decision.Outcome), err}
+	}
 	if err := c.write(resp); err != nil {
 		return decision, failed(err)
 	}

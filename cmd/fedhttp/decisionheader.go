@@ -11,8 +11,11 @@ import (
 
 // ownPrefix begins the header fields that the gateway and its clients talk in.
 // They come from neither side of it: a peer's are removed, and a client's do not
-// reach a peer.
-const ownPrefix = "Fedhttp-"
+// reach a peer. What begins with ownWord alone is a misspelling.
+const (
+	ownWord   = "Fedhttp"
+	ownPrefix = ownWord + "-"
+)
 
 const decisionHeader = ownPrefix + "Decision"
 
@@ -45,10 +48,10 @@ func field(outcome, reason, peer string, resends int, correlationID string) stri
 	return text
 }
 
-// removeOwn removes the gateway's fields, however they are spelled.
-func removeOwn(h http.Header) {
+// removePrefixed removes the fields whose names begin so, however they are spelled.
+func removePrefixed(h http.Header, prefix string) {
 	for name := range h {
-		if len(name) >= len(ownPrefix) && strings.EqualFold(name[:len(ownPrefix)], ownPrefix) {
+		if len(name) >= len(prefix) && strings.EqualFold(name[:len(prefix)], prefix) {
 			delete(h, name)
 		}
 	}

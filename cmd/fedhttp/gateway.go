@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log"
 	"log/slog"
 	"net"
@@ -31,8 +32,8 @@ const (
 type gateway struct {
 	transport *fedhttp.Transport
 	targets   atomic.Pointer[map[string]*target]
-	remote    bool // clients of other machines are served
-	stopping  atomic.Bool
+	port      string // on which it listens
+	remote    bool   // clients of other machines are served
 	status    http.Handler
 	proxy     *httputil.ReverseProxy
 }
@@ -41,7 +42,7 @@ type gateway struct {
 type passage struct {
 	target *target
 	url    *url.URL
-	host   string // that the client has asked
+	at     here
 }
 
 type passageKey struct{}
@@ -51,8 +52,8 @@ func passageOf(ctx context.Context) passage {
 	return p
 }
 
-func newGateway(t *fedhttp.Transport, peers []fedhttp.Peer, remote bool, logger *slog.Logger) *gateway {
-	g := &gateway{transport: t, remote: remote, status: fedstatus.Handler(t)}
+func newGateway(t *fedhttp.Transport, peers []fedhttp.Peer, port string, remote bool, logger *slog.Logger) *gateway {
+	g := &gateway{transport: t, port: port, remote: remote, status: fedstatus.Handler(t)}
 	g.setPeers(peers)
 	g.proxy = &httputil.ReverseProxy{
 		Transport:     t,
@@ -60,10 +61,11 @@ func newGateway(t *fedhttp.Transport, peers []fedhttp.Peer, remote bool, logger 
 		Rewrite:       outgoing,
 		ModifyResponse: func(resp *http.Response) error {
 			d, _ := fedhttp.DecisionFromResponse(resp)
-			p := passageOf(resp.Request.Context())
-			if err := p.target.rewrite(resp, p.host); err != nil {
+			if err := switched(resp, d); err != nil {
 				return err
 			}
+			p := passageOf(resp.Request.Context())
+			p.target.rewrite(resp, p.at)
 			resp.Header.Set(decisionHeader, decisionField(d))
 			return nil
 		},
@@ -79,15 +81,19 @@ func (g *gateway) setPeers(peers []fedhttp.Peer) {
 }
 
 // outgoing makes the request for the peer. ReverseProxy has removed hop-by-hop
-// and forwarding headers.
+// fields but for "TE: trailers".
 func outgoing(r *httputil.ProxyRequest) {
 	p := passageOf(r.In.Context())
 	r.Out.URL, r.Out.Host = p.url, p.url.Host
-	removeOwn(r.Out.Header)
-	r.Out.Trailer = nil // a client's is not passed on
+	h := r.Out.Header
+	removePrefixed(h, ownWord)
+	removePrefixed(h, "X-Forwarded")
+	delete(h, "Te")
+	h.Add("Via", fmt.Sprintf("%d.%d fedhttp", r.In.ProtoMajor, r.In.ProtoMinor)) // RFC 9110, section 7.6.3
+	r.Out.Trailer = nil                                                          // a client's is not passed on
 }
 
-// failure answers for a call that has no response.
+// failure answers for a call that has no response to pass on.
 func failure(w http.ResponseWriter, r *http.Request, err error) {
 	var e *fedhttp.Error
 	if errors.As(err, &e) {
@@ -109,9 +115,11 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch r.URL.Path {
 	case healthPath:
-		g.health(w, r)
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		health(w, r)
 		return
 	case statusPath:
+		w.Header().Set("X-Content-Type-Options", "nosniff")
 		if !isLoopback(r.RemoteAddr) {
 			refuse(http.StatusForbidden, "the status page is for clients on this machine").write(w, time.Time{})
 			return
@@ -132,14 +140,17 @@ func (g *gateway) foreign(r *http.Request) *problem {
 		return refuse(http.StatusMethodNotAllowed, "this is no forward proxy: ask for /{peer}/path")
 	case r.URL.IsAbs() || r.URL.Host != "":
 		return refuse(http.StatusMisdirectedRequest, "this is no forward proxy: ask for /{peer}/path")
+	case !g.remote && r.Host != "" && !isLoopback(r.Host):
+		// A name that somebody else has pointed at this machine. (Only clients of
+		// HTTP/1.0 leave it out, which no browser is.)
+		return refuse(http.StatusMisdirectedRequest, "this gateway answers to names of this machine only, and "+quote(r.Host)+" is none")
 	case !strings.HasPrefix(r.URL.Path, "/"):
 		return refuse(http.StatusBadRequest, "want a path /{peer}/path")
-	case !g.remote && !isLoopback(r.Host):
-		// A name that somebody else has pointed at this machine.
-		return refuse(http.StatusMisdirectedRequest, "this gateway answers to names of this machine only, and "+quote(r.Host)+" is none")
 	}
-	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "none" && site != "same-origin" {
-		return refuse(http.StatusForbidden, "a browser asks for another site")
+	for _, site := range r.Header["Sec-Fetch-Site"] {
+		if site != "none" && site != "same-origin" {
+			return refuse(http.StatusForbidden, "a browser asks for another site")
+		}
 	}
 	if origin := r.Header.Get("Origin"); origin != "" {
 		if u, err := url.Parse(origin); err != nil || !strings.EqualFold(u.Host, r.Host) {
@@ -163,18 +174,29 @@ func isLoopback(hostport string) bool {
 	return host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
-func (g *gateway) health(w http.ResponseWriter, r *http.Request) {
+func health(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
-	switch {
-	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
 		http.Error(w, "want GET or HEAD", http.StatusMethodNotAllowed)
-	case g.stopping.Load():
-		http.Error(w, "stopping", http.StatusServiceUnavailable)
-	default:
-		_, _ = w.Write([]byte("ok\n"))
+		return
 	}
+	_, _ = w.Write([]byte("ok\n"))
+}
+
+// displayed refuses what a browser would show or run. To it all peers are one site, so
+// that the page of one could act for us towards the others.
+func displayed(h http.Header) *problem {
+	for _, use := range h["Sec-Fetch-Dest"] {
+		if use != "empty" { // what a script fetches
+			return refuse(http.StatusForbidden, "a browser would use the answer as "+quote(use)+"; the gateway is for programs")
+		}
+	}
+	if len(h["Upgrade-Insecure-Requests"]) > 0 {
+		return refuse(http.StatusForbidden, "a browser would show the answer; the gateway is for programs")
+	}
+	return nil
 }
 
 // pass passes the request on, or says why not.
@@ -191,6 +213,10 @@ func (g *gateway) pass(w http.ResponseWriter, r *http.Request) *problem {
 	if !ok {
 		return refuse(http.StatusBadRequest, "the path has a \".\" or \"..\" between slashes, or control characters")
 	}
+	u.ForceQuery = r.URL.ForceQuery
+	if p := displayed(r.Header); p != nil {
+		return p
+	}
 	if upgrade := r.Header["Upgrade"]; len(upgrade) > 0 {
 		if len(upgrade) != 1 || !strings.EqualFold(strings.TrimSpace(upgrade[0]), "h2c") {
 			return refuse(http.StatusNotImplemented, "the gateway switches no protocols")
@@ -202,13 +228,13 @@ func (g *gateway) pass(w http.ResponseWriter, r *http.Request) *problem {
 		return refuse(http.StatusBadRequest, err.Error())
 	}
 	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
-	ctx = context.WithValue(ctx, passageKey{}, passage{t, u, r.Host})
+	ctx = context.WithValue(ctx, passageKey{}, passage{t, u, here{r.Host, g.port, g.remote}})
 	if given {
 		ctx = fedhttp.ContextWithTask(ctx, task)
 	}
 	// The answer may begin before the request has ended.
 	_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 always can
-	g.proxy.ServeHTTP(earlyGuard{w}, r.WithContext(ctx))
+	g.proxy.ServeHTTP(peerWriter{w}, r.WithContext(ctx))
 	return nil
 }
 

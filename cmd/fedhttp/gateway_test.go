@@ -68,26 +68,106 @@ func TestLocation(t *testing.T) {
 	t.Parallel()
 	target := targetsOf([]fedhttp.Peer{{ID: "org b", Origins: []string{"https://b.example", "https://b2.example"}}})["org b"]
 	asked, _ := url.Parse("https://b.example/v1/tasks?x=1")
+	local := here{"127.0.0.1:8642", "8642", false}
 	for in, want := range map[string]string{ // "": taken away
-		"https://b.example/v2?a=b#c":  "/org%20b/v2?a=b#c",
-		"HTTPS://B.example:443/v2":    "/org%20b/v2",
-		"/v2":                         "/org%20b/v2",
-		"/org-c/x":                    "/org%20b/org-c/x",
-		"7":                           "/org%20b/v1/7",
-		"../../../org-c":              "/org%20b/org-c",
-		"?y=2":                        "/org%20b/v1/tasks?y=2",
-		"//b.example/a%2Fb":           "/org%20b/a%2Fb",
-		"https://b2.example/x":        "https://b2.example/x",
-		"https://elsewhere.example/x": "https://elsewhere.example/x",
-		"http://127.0.0.1:8642/org-c": "",
-		"http://[":                    "",
+		"https://b.example/v2?a=b#c":           "/org%20b/v2?a=b#c",
+		"HTTPS://B.example:443/v2":             "/org%20b/v2",
+		"/v2":                                  "/org%20b/v2",
+		"/v2?":                                 "/org%20b/v2?",
+		"/v2#%C3%A9":                           "/org%20b/v2#%C3%A9",
+		"/org-c/x":                             "/org%20b/org-c/x",
+		"7":                                    "/org%20b/v1/7",
+		"../../../org-c":                       "/org%20b/org-c",
+		"?y=2":                                 "/org%20b/v1/tasks?y=2",
+		"//b.example/a%2Fb":                    "/org%20b/a%2Fb",
+		"/%2e%2e/org-c/x":                      "",
+		"/.%2E/org-c/x":                        "",
+		"/a%5c%2e%2e%5corg-c":                  "",
+		"https://b.example/%2e%2e/org-c/x":     "",
+		"https://b2.example/x":                 "https://b2.example/x",
+		"https://elsewhere.example/x":          "https://elsewhere.example/x",
+		"http://elsewhere.example:8642/x":      "http://elsewhere.example:8642/x",
+		"http://10.0.0.1:8642/x":               "http://10.0.0.1:8642/x",
+		"http://localhost:9000/x":              "http://localhost:9000/x",
+		"mailto:x@b.example":                   "mailto:x@b.example",
+		"http://127.0.0.1:8642/org-c":          "",
+		"http://localhost:8642/org-c":          "",
+		"http://LOCALHOST.:8642/org-c":         "",
+		"http://foo.localhost:8642/org-c":      "",
+		"//localhost:8642/org-c":               "",
+		"http://[::ffff:127.0.0.1]:8642/org-c": "",
+		"http://[::1]:8642/org-c":              "",
+		"http://[::]:8642/org-c":               "",
+		"http://0.0.0.0:8642/org-c":            "",
+		"http://127.0.0.1.:8642/org-c":         "",
+		"http://127.0.0.1:08642/org-c":         "",
+		"http://127.1:8642/org-c":              "",
+		"http://0x7f.1:8642/org-c":             "",
+		"http://2130706433:8642/org-c":         "",
+		"http://\uff4cocalhost:8642/org-c":     "",
+		"http://127\u30020.0.1:8642/org-c":     "",
+		"http://user:pw@127.0.0.1:8642/org-c":  "",
+		"http:/org-c/x":                        "",
+		"http:org-c/x":                         "",
+		"http:\\\\localhost:8642\\org-c":       "",
+		"http:///localhost:8642/org-c":         "",
+		"http://[":                             "",
 	} {
-		if got, ok := target.location(asked, []string{in}, "127.0.0.1:8642"); ok != (want != "") || ok && got != want {
+		if got, ok := target.location(asked, []string{in}, local); ok != (want != "") || ok && got != want {
 			t.Errorf("%s: got %q, %t, want %q", in, got, ok, want)
 		}
 	}
-	if _, ok := target.location(asked, []string{"/a", "/b"}, ""); ok {
+	if _, ok := target.location(asked, []string{"/a", "/b"}, local); ok {
 		t.Error("of two, one is taken")
+	}
+	for at, here := range map[string]here{ // from other machines
+		"http://elsewhere.example:8642/x": {"gateway.example:8642", "8642", true},
+		"https://Gateway.example/org-c":   {"gateway.example", "8642", true}, // with something before it
+		"http://gateway.example:0443/x":   {"gateway.example:443", "8642", true},
+		"http://127.0.0.1/x":              {"127.0.0.1", "80", false},
+	} {
+		if got, ok := target.location(asked, []string{at}, here); ok {
+			t.Errorf("%s leads to %+v: %s", at, here, got)
+		}
+	}
+}
+
+func TestCookie(t *testing.T) {
+	t.Parallel()
+	target := targetsOf([]fedhttp.Peer{{ID: "org b", Origins: []string{"https://b.example"}}})["org b"]
+	for in, want := range map[string]string{ // "": taken away
+		"a=b":                               "a=b; Path=/org%20b/v1",
+		"a=b; Path=/":                       "a=b; Path=/org%20b/",
+		"a=b; PATH = /v1 ; secure":          "a=b; secure; Path=/org%20b/v1",
+		"a=b; Path=/x; Path=/y":             "a=b; Path=/org%20b/y",
+		"a=b; Path=x":                       "a=b; Path=/org%20b/v1",
+		"a=b; Domain=b.example; domain =x;": "a=b; Path=/org%20b/v1",
+		`a={"x":1}; Path=/`:                 `a={"x":1}; Path=/org%20b/`,
+		`a="q v"; Path=/`:                   `a="q v"; Path=/org%20b/`,
+		"a=x y":                             "a=x y; Path=/org%20b/v1",
+		"a=b,c":                             "a=b,c; Path=/org%20b/v1",
+		"=x":                                "=x; Path=/org%20b/v1",
+		"novalue":                           "novalue; Path=/org%20b/v1",
+		"":                                  "; Path=/org%20b/v1",
+		"a=b; Priority=High; Partitioned; Secure; SameSite=Lax; Max-Age=5": "a=b; Priority=High; Partitioned; Secure; SameSite=Lax; Max-Age=5; Path=/org%20b/v1",
+		"a=b; Expires=Wed, 21-Oct-2026 07:28:00 GMT":                       "a=b; Expires=Wed, 21-Oct-2026 07:28:00 GMT; Path=/org%20b/v1",
+		"__Secure-a=b; Secure; Path=/":                                     "__Secure-a=b; Secure; Path=/org%20b/",
+		"__Host-a=b; Secure; Path=/":                                       "",
+		" __hOST-a=b; Secure; Path=/":                                      "",
+		"=__Host-a; Secure; Path=/":                                        "",
+		"a=b; Path=/../org-c":                                              "",
+		"a=b; Path=/%2e%2e/org-c":                                          "",
+	} {
+		asked, _ := url.Parse("https://b.example/v1/tasks?x=/y/z")
+		if got, ok := target.cookie(asked, in); ok != (want != "") || got != want {
+			t.Errorf("%s: got %q, %t, want %q", in, got, ok, want)
+		}
+	}
+	for path, want := range map[string]string{"": "/", "/": "/", "/v1": "/", "/v1/": "/v1", "/a%2Fb/c": "/a%2Fb"} {
+		asked, _ := url.Parse("https://b.example" + path)
+		if got, _ := target.cookie(asked, "a=b"); got != "a=b; Path=/org%20b"+want {
+			t.Errorf("%s: %s", path, got)
+		}
 	}
 }
 
@@ -120,7 +200,7 @@ func TestReadTask(t *testing.T) {
 		t.Errorf("%t, %v", given, err)
 	}
 	for name, values := range map[string][]string{
-		"Fedhttp-Capability": {"a", "b"}, "Fedhttp-Scope": {""}, "Fedhttp-Task": {"\x01"}, "Fedhttp-Policy-Wait": {"soon"}, "Fedhttp-Obligation": {"residency=eu"},
+		"Fedhttp-Capability": {"a", "b"}, "Fedhttp-Scope": {""}, "Fedhttp-Task": {"\x01"}, "Fedhttp-Policy-Wait": {"soon"}, "Fedhttp-Obligation": {"residency=eu"}, "Fedhttp_obligations": {"residency=eu"},
 		"Fedhttp-Obligations": {"retention=30d"}, "Fedhttp-Decision": {"outcome=delivered"},
 	} {
 		if task, _, err := readTask(http.Header{name: values}, now); err == nil {
@@ -176,7 +256,7 @@ func TestStatusPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer transport.Close()
-	g := newGateway(transport, nil, true, slog.New(slog.DiscardHandler))
+	g := newGateway(transport, nil, "0", true, slog.New(slog.DiscardHandler))
 	for from, want := range map[string]int{"127.0.0.1:1234": 200, "[::1]:1234": 200, "10.0.0.1:1234": 403, "[2001:db8::1]:1234": 403} {
 		r := httptest.NewRequest("GET", statusPath, nil)
 		r.RemoteAddr = from
@@ -186,10 +266,13 @@ func TestStatusPage(t *testing.T) {
 			t.Errorf("%s: %d, want %d", from, w.Code, want)
 		}
 	}
-	g.stopping.Store(true)
-	r := httptest.NewRequest("GET", healthPath, nil)
-	w := httptest.NewRecorder()
-	if g.ServeHTTP(w, r); w.Code != 503 {
-		t.Errorf("while it stops: %d", w.Code)
+	for _, path := range []string{healthPath, statusPath} {
+		r := httptest.NewRequest("GET", path, nil)
+		r.RemoteAddr = "127.0.0.1:1234"
+		r.Header.Set("Sec-Fetch-Dest", "document") // which these are for
+		w := httptest.NewRecorder()
+		if g.ServeHTTP(w, r); w.Code != 200 || w.Header().Get("X-Content-Type-Options") != "nosniff" {
+			t.Errorf("%s: %d %q", path, w.Code, w.Header())
+		}
 	}
 }

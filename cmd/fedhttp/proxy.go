@@ -104,7 +104,8 @@ func (c *proxyCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	g := newGateway(transport, c.peers, c.allowRemote, logger)
+	_, port, _ := net.SplitHostPort(listener.Addr().String()) // a TCP address has one
+	g := newGateway(transport, c.peers, port, c.allowRemote, logger)
 
 	var watches sync.WaitGroup
 	watching, stopWatching := context.WithCancel(ctx)
@@ -165,7 +166,8 @@ func (c *proxyCommand) open(ctx context.Context) (net.Listener, error) {
 func (c *proxyCommand) serve(ctx context.Context, g *gateway, listener net.Listener, logger *slog.Logger) error {
 	server := &http.Server{
 		Handler: g, ErrorLog: log.New(logWriter{logger}, "", 0),
-		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 128 << 10,
+		DisableGeneralOptionsHandler: true, // OPTIONS * is for the handler to refuse
+		ReadHeaderTimeout:            10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 128 << 10,
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
@@ -175,11 +177,10 @@ func (c *proxyCommand) serve(ctx context.Context, g *gateway, listener net.Liste
 	case <-ctx.Done():
 	}
 	logger.Info("stopping", slog.Duration("grace", c.grace))
-	return stop(ctx, g, server, g.transport, c.grace)
+	return stop(ctx, server, g.transport, c.grace)
 }
 
-func stop(ctx context.Context, g *gateway, server *http.Server, transport *fedhttp.Transport, grace time.Duration) error {
-	g.stopping.Store(true)
+func stop(ctx context.Context, server *http.Server, transport *fedhttp.Transport, grace time.Duration) error {
 	_ = transport.Close() // never fails
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
 	defer cancel()

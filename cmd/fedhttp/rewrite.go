@@ -4,48 +4,53 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/netip"
 	"net/url"
+	"regexp"
+	"strconv"
 	"strings"
+
+	"github.com/fedhttp/fedhttp"
 )
 
-var errSwitched = errors.New("the peer switched protocols, which nobody has asked for")
+// switched is the error for a 101, which nobody has asked for: whoever wrote it is
+// about to speak another protocol, and what became of the request it does not say.
+func switched(resp *http.Response, d fedhttp.Decision) error {
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		return nil
+	}
+	d.Outcome, d.Reason = fedhttp.OutcomeAmbiguous, fedhttp.ReasonNoSignal
+	return &fedhttp.Error{Decision: d, Err: errors.New("the peer switched protocols, which nobody has asked for")}
+}
 
 // rewrite makes of the peer's response the gateway's. The body and everything else
 // stay as they are.
-func (t *target) rewrite(resp *http.Response, gateway string) error {
-	if resp.StatusCode == http.StatusSwitchingProtocols {
-		return errSwitched
-	}
+func (t *target) rewrite(resp *http.Response, at here) {
 	h := resp.Header
-	removeOwn(h)
-	removeOwn(resp.Trailer)
+	removePrefixed(h, ownWord)
+	cleanTrailer(resp.Trailer)
 	resp.Body = &trailerGuard{resp.Body, resp}
 	if locations := h["Location"]; len(locations) > 0 {
-		if to, ok := t.location(resp.Request.URL, locations, gateway); ok {
+		if to, ok := t.location(resp.Request.URL, locations, at); ok {
 			h.Set("Location", to)
 		} else {
 			delete(h, "Location")
 		}
 	}
-	if cookies := h["Set-Cookie"]; len(cookies) > 0 {
+	if lines := h["Set-Cookie"]; len(lines) > 0 {
 		delete(h, "Set-Cookie")
-		for _, line := range cookies {
-			if c, err := http.ParseSetCookie(line); err == nil {
-				// To a client all peers are one host, and their cookies must not meet.
-				c.Domain, c.Path = "", t.prefix()+"/"+strings.TrimPrefix(c.Path, "/")
-				if text := c.String(); text != "" {
-					h.Add("Set-Cookie", text)
-				}
+		for _, line := range lines {
+			if line, ok := t.cookie(resp.Request.URL, line); ok {
+				h.Add("Set-Cookie", line)
 			}
 		}
 	}
-	return nil
 }
 
 // location is the Location for the gateway's client: that of the peer's first
 // origin through the gateway, another URL as it is. ok is false for one that would
-// lead through the gateway to another peer, or cannot be read.
-func (t *target) location(asked *url.URL, values []string, gateway string) (to string, ok bool) {
+// lead a client through the gateway to another peer, or cannot be read.
+func (t *target) location(asked *url.URL, values []string, at here) (to string, ok bool) {
 	if len(values) != 1 {
 		return "", false
 	}
@@ -56,22 +61,55 @@ func (t *target) location(asked *url.URL, values []string, gateway string) (to s
 	u := asked.ResolveReference(parsed)
 	switch first, any := t.owns(u); {
 	case first:
-		to := t.prefix() + "/" + strings.TrimPrefix(u.EscapedPath(), "/")
-		if u.RawQuery != "" {
-			to += "?" + u.RawQuery
+		through, ok := t.at("/"+strings.TrimPrefix(u.EscapedPath(), "/"), u.RawQuery)
+		if !ok { // to some clients its path is another one
+			return "", false
 		}
-		if u.Fragment != "" {
-			to += "#" + u.EscapedFragment()
-		}
-		return to, true
+		to := url.URL{RawQuery: u.RawQuery, ForceQuery: u.ForceQuery, Fragment: u.Fragment, RawFragment: u.RawFragment}
+		return t.prefix() + through.EscapedPath() + to.String(), true
 	case any:
 		return u.String(), true
+	case u.Host == "" && (u.Scheme == "http" || u.Scheme == "https"):
+		return "", false // "http:/x" is relative to some clients
 	}
-	return u.String(), !strings.EqualFold(u.Host, gateway)
+	return u.String(), !at.is(u)
 }
 
-// trailerGuard takes the gateway's fields out of the trailer, which is there once
-// the body has been read.
+// here is where clients reach the gateway.
+type here struct {
+	host   string // that the client has asked, with its port
+	port   string // on which the gateway listens
+	remote bool   // also from other machines
+}
+
+// is reports whether the URL may lead to the gateway. A client may write this
+// machine's address in many ways ("127.1", "0x7f000001"), so that only a name like
+// those of other machines, and another machine's address, are taken for such.
+func (at here) is(u *url.URL) bool {
+	port := u.Port()
+	if n, err := strconv.Atoi(port); err == nil {
+		port = strconv.Itoa(n)
+	}
+	asked := url.URL{Host: at.host}
+	if strings.EqualFold(u.Hostname(), asked.Hostname()) && port == asked.Port() {
+		return true
+	}
+	if port == "" {
+		port = defaultPorts[u.Scheme]
+	}
+	return port == at.port && (at.remote || !isElsewhere(u.Hostname()))
+}
+
+var dnsName = regexp.MustCompile(`^(?i:([a-z0-9_-]+\.)*[a-z][a-z0-9-]*\.?)$`)
+
+func isElsewhere(host string) bool {
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return !addr.Unmap().IsLoopback() && !addr.IsUnspecified()
+	}
+	return dnsName.MatchString(host) && !isLoopback(host)
+}
+
+// trailerGuard cleans the trailer, which is there once the body has been read.
 type trailerGuard struct {
 	io.ReadCloser
 	resp *http.Response
@@ -80,20 +118,36 @@ type trailerGuard struct {
 func (g *trailerGuard) Read(p []byte) (int, error) {
 	n, err := g.ReadCloser.Read(p)
 	if err != nil {
-		removeOwn(g.resp.Trailer)
+		cleanTrailer(g.resp.Trailer)
 	}
 	return n, err
 }
 
-// earlyGuard does the same to interim responses.
-type earlyGuard struct{ http.ResponseWriter }
+// cleanTrailer takes out of a trailer what rewrite would have changed in a header.
+func cleanTrailer(trailer http.Header) {
+	removePrefixed(trailer, ownWord)
+	delete(trailer, "Location")
+	delete(trailer, "Set-Cookie")
+}
 
-func (g earlyGuard) WriteHeader(status int) {
+// peerWriter writes the responses of peers.
+type peerWriter struct{ http.ResponseWriter }
+
+// WriteHeader lets a client have of an interim response what it is for, and of the
+// final one no type that net/http would guess.
+func (w peerWriter) WriteHeader(status int) {
+	h := w.Header()
 	if status < 200 {
-		removeOwn(g.Header())
+		for name := range h {
+			if name != "Link" {
+				delete(h, name)
+			}
+		}
+	} else if _, given := h["Content-Type"]; !given {
+		h["Content-Type"] = nil
 	}
-	g.ResponseWriter.WriteHeader(status)
+	w.ResponseWriter.WriteHeader(status)
 }
 
 // Unwrap is for http.ResponseController.
-func (g earlyGuard) Unwrap() http.ResponseWriter { return g.ResponseWriter }
+func (w peerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

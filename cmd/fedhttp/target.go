@@ -85,12 +85,14 @@ func (t *target) owns(u *url.URL) (first, any bool) {
 	return false, false
 }
 
+var defaultPorts = map[string]string{"http": "80", "https": "443"}
+
 func sameOrigin(a, b *url.URL) bool {
 	port := func(u *url.URL) string {
 		if p := u.Port(); p != "" {
 			return p
 		}
-		return map[string]string{"http": "80", "https": "443"}[u.Scheme]
+		return defaultPorts[u.Scheme]
 	}
 	return a.Scheme == b.Scheme && strings.EqualFold(a.Hostname(), b.Hostname()) && port(a) == port(b)
 }

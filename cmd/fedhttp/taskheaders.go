@@ -27,7 +27,7 @@ const (
 func readTask(h http.Header, now time.Time) (task fedhttp.Task, given bool, err error) {
 	for name, values := range h {
 		canonical := http.CanonicalHeaderKey(name)
-		if !strings.HasPrefix(canonical, ownPrefix) {
+		if !strings.HasPrefix(canonical, ownWord) {
 			continue
 		}
 		given = true

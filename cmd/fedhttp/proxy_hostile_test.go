@@ -1,0 +1,147 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/fedhttp/fedhttp/fedtest"
+)
+
+// TestProxyInterim: of an interim response a client has what it is for, and nothing
+// that would hold for other peers too.
+func TestProxyInterim(t *testing.T) {
+	t.Parallel()
+	peer := newPeer(t, fedtest.Config{})
+	peer.Otherwise(fedtest.Wire("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\nSet-Cookie: early=1; Path=/\r\nLocation: /org-c\r\nConnection: X-Hop\r\nX-Hop: 1\r\n" +
+		"Keep-Alive: 1\r\nContent-Length: 5\r\nX-Other: 1\r\nFedhttp-Decision: outcome=delivered\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n"))
+	p := startProxy(t, "-peers", peersOf(t, peer))
+	early := make(chan http.Header, 1)
+	p.trace = &httptrace.ClientTrace{Got1xxResponse: func(_ int, h textproto.MIMEHeader) error {
+		early <- http.Header(h)
+		return nil
+	}}
+	if a := p.do(t, "GET", "/org-b/x", nil); a.StatusCode != 204 {
+		t.Errorf("%d %s", a.StatusCode, a.body)
+	}
+	if h := <-early; len(h) != 1 || h.Get("Link") != "</a>" {
+		t.Errorf("%q", h)
+	}
+}
+
+// TestProxyInventsNoType: what a peer says nothing of, the gateway says nothing of.
+// net/http looks at what is written first, so the peer waits between the two.
+func TestProxyInventsNoType(t *testing.T) {
+	t.Parallel()
+	peer := newPeer(t, fedtest.Config{})
+	p := startProxy(t, "-peers", peersOf(t, peer))
+	const page = "<html><script>alert(1)</script></html>"
+	for _, header := range []string{"", "Content-Length: 38\r\n"} {
+		peer.Otherwise(fedtest.Wire("HTTP/1.1 200 OK\r\n" + header + "\r\n" + page))
+		a := p.do(t, "GET", "/org-b/x", nil)
+		if _, given := a.Header["Content-Type"]; given || a.body != page {
+			t.Errorf("%q %q", a.Header, a.body)
+		}
+	}
+	peer.Otherwise(fedtest.Wire("HTTP/1.1 200 OK\r\nContent-Type: x/y\r\n\r\n" + page))
+	if a := p.do(t, "GET", "/org-b/x", nil); a.Header.Get("Content-Type") != "x/y" {
+		t.Errorf("%q", a.Header)
+	}
+}
+
+// TestUnaskedSwitch: a 101 that nobody asked for says nothing of the request.
+func TestUnaskedSwitch(t *testing.T) {
+	t.Parallel()
+	peer := newPeer(t, fedtest.Config{})
+	peer.Otherwise(fedtest.Wire("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\nX-Correlation-ID: c-1\r\n\r\nraw"))
+	peers := peersOf(t, peer)
+	p := startProxy(t, "-peers", peers)
+	a := p.do(t, "GET", "/org-b/x", nil)
+	if got := a.problem(t); got.Status != 502 || got.Outcome != "ambiguous" || got.Sent != "yes" || got.SafeToResend || got.Peer != "org-b" || !strings.Contains(got.Detail, "switched") ||
+		a.decision != `outcome=ambiguous, reason=no_signal, peer="org-b", resends=0, correlation-id="c-1"` {
+		t.Errorf("%+v %s", got, a.decision)
+	}
+	r := runWith(t, "", "get", "-v", "-p", peers, peer.URL+"/x")
+	r.want(t, 12, "switched protocols", "* outcome         ambiguous")
+	if r.out != "" {
+		t.Errorf("stdout: %q", r.out)
+	}
+}
+
+// TestProxyTrailerFields: nor does a trailer have what a header may not.
+func TestProxyTrailerFields(t *testing.T) {
+	t.Parallel()
+	peer := newPeer(t, fedtest.Config{})
+	peer.Otherwise(fedtest.Wire("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum, Set-Cookie\r\n\r\n1\r\nx\r\n0\r\n" +
+		"X-Sum: 1\r\nSet-Cookie: a=b; Path=/\r\nLocation: /org-c\r\n\r\n"))
+	p := startProxy(t, "-peers", peersOf(t, peer))
+	a := p.do(t, "GET", "/org-b/x", nil)
+	if a.body != "x" || a.Trailer.Get("X-Sum") != "1" || len(a.Trailer["Set-Cookie"])+len(a.Trailer["Location"]) > 0 {
+		t.Errorf("%q, %q", a.body, a.Trailer)
+	}
+}
+
+// TestRedirects: clients that follow redirects never come to another peer so.
+func TestRedirects(t *testing.T) {
+	t.Parallel()
+	for name, client := range map[string][]string{
+		"curl": {"-sSL", "--noproxy", "*", "--max-redirs", "3", "-d", "task"},
+		"node": {"-e", "fetch(process.argv[1], {method: 'POST', body: 'task'}).then(r => console.log(r.url, r.status), e => console.log(e.message))"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path, err := exec.LookPath(name)
+			if err != nil && name == "node" {
+				t.Skip("node is not installed")
+			}
+			if err != nil {
+				path = need(t, name)
+			}
+			other := newPeer(t, fedtest.Config{})
+			peer := newPeer(t, fedtest.Config{})
+			p := startProxy(t, "-peers", write(t, "peers.yaml", "peers:\n  - {id: org-b, origins: ["+peer.URL+"]}\n  - {id: org-c, origins: ["+other.URL+"]}\n"))
+			port := p.url[strings.LastIndexByte(p.url, ':'):]
+			for _, location := range []string{"/%2e%2e/org-c/stolen", "/.%2E/org-c/stolen", "http://localhost" + port + "/org-c/stolen", "http://127.1" + port + "/org-c/stolen",
+				"http:/org-c/stolen", p.url + "/org-c/stolen", "/../org-c/stolen", "\\..\\org-c\\stolen"} {
+				peer.Otherwise(fedtest.Wire("HTTP/1.1 307 x\r\nLocation: " + location + "\r\nContent-Length: 0\r\n\r\n"))
+				out, _ := exec.CommandContext(t.Context(), path, append(client, p.url+"/org-b/x")...).CombinedOutput() // it may give up
+				if log := other.Routing.Log(); len(log) > 0 {
+					t.Fatalf("%s leads to the other peer: %s", location, out)
+				}
+			}
+		})
+	}
+}
+
+// TestNodeOfOwn is about net/http: errors that it answers by itself have no decision.
+func TestOwnErrorsOfNetHTTP(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t, "-peers", peersOf(t, newPeer(t, fedtest.Config{})))
+	host := strings.TrimPrefix(p.url, "http://")
+	for request, want := range map[string]int{
+		"GET /org-b/x HTTP/1.1\r\n\r\n": 400, "GET /org-b/x HTTP/3.0\r\nHost: " + host + "\r\n\r\n": 505,
+		"GET /org-b/x HTTP/1.1\r\nX: " + strings.Repeat("x", 200<<10) + "\r\nHost: " + host + "\r\n\r\n":              431,
+		"POST /org-b/x HTTP/1.1\r\nTransfer-Encoding: x\r\nHost: " + host + "\r\n\r\n":                                501,
+		"POST /org-b/x HTTP/1.1\r\nExpect: x\r\nContent-Length: 0\r\nConnection: close\r\nHost: " + host + "\r\n\r\n": 417,
+	} {
+		conn, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { _, _ = io.WriteString(conn, request) }()
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Errorf("%.60q: %v", request, err)
+		} else if resp.StatusCode != want || resp.Header.Get(decisionHeader) != "" {
+			t.Errorf("%.60q: %d %q", request, resp.StatusCode, resp.Header)
+		}
+		conn.Close()
+	}
+}
