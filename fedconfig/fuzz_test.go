@@ -1,10 +1,12 @@
 package fedconfig_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -24,9 +26,23 @@ func (noAnchors) FetchAnchor(context.Context, string) (fedhttp.Anchor, error) {
 
 var lineEnd = regexp.MustCompile(`\r\n|\r|\n`)
 
+// marked are variables that a file may refer to, and said is what no fault may
+// say then: what they hold, and what becomes of it.
+var (
+	marked = map[string]string{
+		"M": "m4rk3r", "LONG": strings.Repeat("m4rk3r", 60), "HOST": "M4rk3r.example", "SITE": "http://m4rk3r.example", "PATH1": "/{m4rk3r}/a",
+		"N": "-7317731", "WAIT": "7317731s", "LINES": "m4rk3r\n: \"m4rk3r",
+	}
+	said = []string{"m4rk3r", "7317731", "2032h"}
+)
+
 // FuzzParse: whatever a file has, there are peers that a Transport takes, or
-// faults that have their places in the file; and the same ones each time.
+// faults that have their places in the file; the same ones each time, with the
+// same places in what follows another line, and nothing from the environment.
 func FuzzParse(f *testing.F) {
+	for name, value := range marked {
+		f.Setenv(name, value)
+	}
 	example, err := os.ReadFile("testdata/peers.yaml")
 	if err != nil {
 		f.Fatal(err)
@@ -35,6 +51,8 @@ func FuzzParse(f *testing.F) {
 		string(example), everything, manyFaults, "", "\uFEFF# x\r\n", "peers: &a [*a, {<<: *a}]", "peers: !!map {}", "--- \n...\n---\n", "peers:\r- id: \"a\\\n  b\"\n",
 		`{"peers": [{"id": "${HOME}", "origins": ["https://${NO_SUCH_VARIABLE}", "$$"]}]}`, "peers: [{id: é, origins: [http://é, https://[::1]:0]}]",
 		"peers: [{id: a, origins: [https://a], routes: [{pattern: /{a}/b}, {pattern: '/b/{c}'}], signals: {correlation_prefixes: {\"a\\\"b,\": policy}}}]",
+		"peers: [{id: '${LONG}', origins: ['https://${HOST}', '${SITE}', 'x${M}'], hold: {max: '${N}', max_wait: '-${WAIT}'}, retry: {min_backoff: '${WAIT}'}}, {id: '${M}', origins: ['https://${HOST}:443']}]",
+		"version: ${N}\npeers: [{id: a, origins: [https://a], routes: [{pattern: '${PATH1}'}, {pattern: '/{b}/a'}, {pattern: '{${M}'}], signals: {receipt: '${LINES}', failure_statuses: ['${N}', 1], correlation_prefixes: {'': policy, b: '${M}'}}}]",
 		"? |\n  a\n: >-\n b\n", "peers: [{id: a, origins: [https://a], retry: {min_backoff: 9223372036854775807ns, budget_ratio: 1e999}}]",
 	} {
 		f.Add("p.yaml", []byte(seed))
@@ -57,6 +75,8 @@ func FuzzParse(f *testing.F) {
 		if _, again := fedconfig.Parse(name, data); again == nil || again.Error() != err.Error() {
 			t.Errorf("first:\n%v\nthen:\n%v", err, again)
 		}
+		checkSaid(t, data, err)
+		checkShifted(t, name, data, faults)
 		lines := lineEnd.Split(strings.TrimPrefix(string(data), "\uFEFF"), -1)
 		line, column := 1, 1
 		for _, fault := range faults.Faults {
@@ -73,4 +93,34 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// checkSaid: what variables hold is not in the error, unless the file has it.
+func checkSaid(t *testing.T, data []byte, err error) {
+	t.Helper()
+	for _, secret := range said {
+		if strings.Contains(strings.ToLower(err.Error()), secret) && !strings.Contains(strings.ToLower(string(data)), secret[:3]) {
+			t.Errorf("%q is in %v", secret, err)
+		}
+	}
+}
+
+// checkShifted: with an empty line before it, a file has the same faults a line
+// further down. One that has lost its place stays where it is.
+func checkShifted(t *testing.T, name string, data []byte, faults *fedconfig.Error) {
+	t.Helper()
+	data = bytes.TrimPrefix(data, []byte("\uFEFF"))
+	if said := faults.Error(); len(data) >= 1<<20 || strings.Contains(said, "is empty; want peers") || strings.Contains(said, "; want YAML") {
+		return // of the file as a whole, or where the parser of YAML says
+	}
+	var again *fedconfig.Error
+	if _, err := fedconfig.Parse(name, slices.Concat([]byte("\n"), data)); !errors.As(err, &again) || len(again.Faults) != len(faults.Faults) {
+		t.Fatalf("%v\nafter a line:\n%v", faults, err)
+	}
+	for i, was := range faults.Faults {
+		is := again.Faults[i]
+		if is.Line != was.Line+1 || is.Column != was.Column || is.Field != was.Field {
+			t.Errorf("%v\nafter a line: %v", was, is)
+		}
+	}
 }
