@@ -26,7 +26,7 @@ type Dialect struct {
 // Hop is an intermediary that the operator has named.
 type Hop struct {
 	// Name is, for DialectProxyStatus, the identifier of its member of the field,
-	// letter for letter. Required.
+	// letter for letter. Required, and another for each hop of a dialect.
 	Name string
 	// Envoy says that the hop is an Envoy, whose connection_timeout,
 	// destination_unavailable and connection_limit_reached say routing only with
@@ -34,6 +34,7 @@ type Hop struct {
 	Envoy bool
 	// Policy says that the hop enforces policy, so that its http_request_denied is
 	// a rejection. Its other errors prove nothing: it may have decided before them.
+	// Nor does what a hop behind it says of routing.
 	Policy bool
 }
 
@@ -175,13 +176,20 @@ func compileDialects(dialects []Dialect, fault func(field, format string, args .
 			fault(field+".Kind", "%s is there twice; name all hops in one", d.Kind)
 		}
 		known[d.Kind] = true
-		hops := make([]Hop, 0, len(d.Hops))
+		hops, named := make([]Hop, 0, len(d.Hops)), map[string]bool{}
 		for j, h := range d.Hops {
-			if h.Name == "" {
-				fault(field+".Hops["+strconv.Itoa(j)+"].Name", "is empty; want the name of the hop")
+			field := field + ".Hops[" + strconv.Itoa(j) + "]"
+			switch {
+			case h.Name == "":
+				fault(field+".Name", "is empty; want the name of the hop")
+			case named[h.Name]:
+				fault(field+".Name", "%s is there twice", quote(h.Name))
+			case d.Kind == DialectProxyStatus && !canSign(h.Name):
+				fault(field+".Name", "%s is no identifier of Proxy-Status, which is printable ASCII", quote(h.Name))
 			}
+			named[h.Name] = true
 			if (h.Envoy || h.Policy) && d.Kind != DialectProxyStatus {
-				fault(field+".Hops["+strconv.Itoa(j)+"]", "Envoy and Policy are for proxy-status only")
+				fault(field, "Envoy and Policy are for proxy-status only")
 			}
 			hops = append(hops, h)
 		}

@@ -159,6 +159,12 @@ func readProxyMember(item httpsfv.Item, relayed bool, hop *Hop) proxyWord {
 	return word
 }
 
+// canSign reports whether a member of the field can have the identifier.
+func canSign(name string) bool {
+	_, err := httpsfv.Marshal(httpsfv.NewItem(name))
+	return err == nil
+}
+
 // hopOf returns the hop that signs with the identifier, a token or a string.
 func hopOf(identifier any, hops []Hop) *Hop {
 	var name string

@@ -269,10 +269,14 @@ func TestDialectFaults(t *testing.T) {
 	var got []string
 	Signals{Dialects: []Dialect{
 		{}, {Kind: 200}, {Kind: DialectKong}, {Kind: DialectKong}, {Kind: DialectEnvoy, Hops: []Hop{{}, {Name: "x", Policy: true}}},
+		{Kind: DialectProxyStatus, Hops: []Hop{{Name: "pep"}, {Name: "pep", Policy: true}, {Name: "é "}, {Name: "a\nb"}, {Name: "a b \"c\""}}},
+		{Kind: DialectDSP, Hops: []Hop{{Name: "é"}, {Name: "é"}}},
 	}}.compile(func(field, format string, args ...any) { got = append(got, field+": "+fmt.Sprintf(format, args...)) })
 	want := []string{
 		"Signals.Dialects[0].Kind: is missing", "Signals.Dialects[1].Kind: 200 is no dialect", "Signals.Dialects[3].Kind: kong is there twice",
 		"Signals.Dialects[4].Hops[0].Name: is empty", "Signals.Dialects[4].Hops[1]: Envoy and Policy are for proxy-status only",
+		`Signals.Dialects[5].Hops[1].Name: "pep" is there twice`, `Signals.Dialects[5].Hops[2].Name: "\u00e9 " is no identifier`,
+		`Signals.Dialects[5].Hops[3].Name: "a\nb" is no identifier`, `Signals.Dialects[6].Hops[1].Name: "\u00e9" is there twice`,
 	}
 	if len(got) != len(want) {
 		t.Fatalf("faults: %q", got)
