@@ -162,9 +162,13 @@ func NewTransport(cfg Config) (*Transport, error) {
 // flight or held keep the configuration that they began with. A peer that keeps
 // its ID keeps its anchor, denials, budget and degraded mark, and its breaker
 // where the BreakerPolicy is the same, also where it was removed meanwhile.
+// After Close it returns ErrClosed.
 func (t *Transport) SetPeers(peers []Peer) error {
 	if t.loop == nil {
 		return errZero
+	}
+	if t.lifetime.Err() != nil {
+		return ErrClosed
 	}
 	return t.setPeers(peers, nil)
 }

@@ -43,6 +43,21 @@ func TestSetPeersAllOrNothing(t *testing.T) {
 	}
 }
 
+// TestSetPeersAfterClose: whoever reloads a file for a Transport hears that it is closed.
+func TestSetPeersAfterClose(t *testing.T) {
+	t.Parallel()
+	tr := newTestTransport(t, fedhttp.Config{Base: answering(response(200)), Peers: []fedhttp.Peer{testPeer("b", stubURL)}})
+	if err := tr.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := tr.SetPeers([]fedhttp.Peer{testPeer("c", stubURL)}); !errors.Is(err, fedhttp.ErrClosed) {
+		t.Errorf("SetPeers: %v, want ErrClosed", err)
+	}
+	if s := tr.Status(); len(s) != 1 || s[0].ID != "b" {
+		t.Errorf("the peers are %+v", s)
+	}
+}
+
 // TestPeersAreCopied: what the caller does to its slices and maps afterwards
 // changes nothing.
 func TestPeersAreCopied(t *testing.T) {
