@@ -74,8 +74,9 @@ const maxValues = 100_000
 // decoder fills the root's structs with what a file has.
 type decoder struct {
 	*faults
-	values int
-	large  bool // there are more than maxValues
+	values   int
+	expanded int  // bytes, see maxExpanded
+	large    bool // one of the two is too much: nothing more is decoded
 }
 
 func (d *decoder) fault(at *spot, format string, args ...any) {
@@ -86,11 +87,12 @@ func (d *decoder) fault(at *spot, format string, args ...any) {
 // decode fills v, and reports what is wrong where it cannot.
 func (d *decoder) decode(n *node, v reflect.Value, at *spot) {
 	at.value = v
-	if d.values++; d.values > maxValues {
-		if !d.large {
-			d.large = true
-			d.fault(at, "more than %d values, aliases resolved; want fewer", maxValues)
-		}
+	if d.values++; d.values > maxValues && !d.large {
+		d.large = true
+		d.fault(at, "more than %d values, aliases resolved; want fewer", maxValues)
+	}
+	if d.large {
+		at.faulty = true
 		return
 	}
 	t := v.Type()
@@ -323,11 +325,11 @@ func (d *decoder) resolve(n *node, at *spot) (value, shown string, ok bool) {
 	if !strings.Contains(n.text, "$") {
 		return n.text, quote(n.text), true
 	}
-	value, names, problems := expand(n.text)
+	value, references, problems := d.expand(n.text)
 	for _, problem := range problems {
 		d.fault(at, "%s", problem)
 	}
-	if len(names) == 0 {
+	if !references {
 		return value, quote(value), len(problems) == 0
 	}
 	at.secret, at.source = true, n.text

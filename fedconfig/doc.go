@@ -49,6 +49,7 @@
 // A file is at most 1 MiB of UTF-8, with or without a byte order mark, lines
 // ended by LF or CRLF, and one YAML document. NUL and other control
 // characters are faults, those that change the direction of text included.
+// What its values with references become is at most 1 MiB in all as well.
 // YAML's anchors and aliases work, within 100,000 values in all; merge keys and
 // tags are faults. A name that ends in .json makes it JSON, with its own rules; any
 // other is read as YAML.

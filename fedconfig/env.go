@@ -6,17 +6,25 @@ import (
 	"strings"
 )
 
+// maxExpanded bounds, in bytes, what the values that are written with a dollar
+// become, all of them in the file together.
+const maxExpanded = maxSize
+
 // expand replaces the references ${NAME} in s by the environment's values, and
-// $$ by a dollar. What a variable holds is not looked at again. It returns the
-// names of the variables, and what is wrong, with which the text is unusable.
-func expand(s string) (expanded string, names, problems []string) {
+// $$ by a dollar. What a variable holds is not looked at again. It reports whether
+// there are references, and what is wrong, with which the text is unusable.
+func (d *decoder) expand(s string) (expanded string, references bool, problems []string) {
 	var b strings.Builder
+	defer func() { d.expanded += b.Len() }()
 	for {
 		before, rest, found := strings.Cut(s, "$")
 		b.WriteString(before)
 		switch {
+		case d.expanded+b.Len() > maxExpanded:
+			d.large = true
+			return "", references, append(problems, fmt.Sprintf("makes the values with a dollar more than %d bytes in all; want less", maxExpanded))
 		case !found:
-			return b.String(), names, problems
+			return b.String(), references, problems
 		case strings.HasPrefix(rest, "$"):
 			b.WriteByte('$')
 			s = rest[1:]
@@ -25,19 +33,14 @@ func expand(s string) (expanded string, names, problems []string) {
 			if !closed || !isName(name) {
 				problems = append(problems, fmt.Sprintf("%s is no reference; want ${NAME} of letters, digits and underscores, or $$ for a dollar",
 					quote("${"+name)))
-				return "", names, problems
+				return "", references, problems
 			}
-			names = append(names, name)
+			references = true
 			value, set := os.LookupEnv(name)
-			switch {
-			case !set:
+			if !set {
 				problems = append(problems, fmt.Sprintf("${%s} is not set in the environment", name))
-			case b.Len()+len(value) > maxSize:
-				problems = append(problems, fmt.Sprintf("${%s} makes the value larger than %d bytes", name, maxSize))
-				return "", names, problems
-			default:
-				b.WriteString(value)
 			}
+			b.WriteString(value)
 			s = after
 		default:
 			b.WriteByte('$')

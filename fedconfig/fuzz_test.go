@@ -52,7 +52,7 @@ func FuzzParse(f *testing.F) {
 		`{"peers": [{"id": "${HOME}", "origins": ["https://${NO_SUCH_VARIABLE}", "$$"]}]}`, "peers: [{id: é, origins: [http://é, https://[::1]:0]}]",
 		"peers: [{id: a, origins: [https://a], routes: [{pattern: /{a}/b}, {pattern: '/b/{c}'}], signals: {correlation_prefixes: {\"a\\\"b,\": policy}}}]",
 		"peers: [{id: '${LONG}', origins: ['https://${HOST}', '${SITE}', 'x${M}'], hold: {max: '${N}', max_wait: '-${WAIT}'}, retry: {min_backoff: '${WAIT}'}}, {id: '${M}', origins: ['https://${HOST}:443']}]",
-		"version: ${N}\npeers: [{id: a, origins: [https://a], routes: [{pattern: '${PATH1}'}, {pattern: '/{b}/a'}, {pattern: '{${M}'}], signals: {receipt: '${LINES}', failure_statuses: ['${N}', 1], correlation_prefixes: {'': policy, b: '${M}'}}}]",
+		"peers: [{id: '${LONG}', origins: ['https://${LONG}']}]", "version: ${N}\npeers: [{id: a, origins: [https://a], routes: [{pattern: '${PATH1}'}, {pattern: '/{b}/a'}, {pattern: '{${M}'}], signals: {receipt: '${LINES}', failure_statuses: ['${N}', 1], correlation_prefixes: {'': policy, b: '${M}'}}}]",
 		"? |\n  a\n: >-\n b\n", "peers: [{id: a, origins: [https://a], retry: {min_backoff: 9223372036854775807ns, budget_ratio: 1e999}}]",
 	} {
 		f.Add("p.yaml", []byte(seed))

@@ -100,3 +100,30 @@ func TestLongKey(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// TestReferencesBounded: a small file cannot become a large one, be it by what it
+// refers to or by aliases of what must be copied for its dollars.
+func TestReferencesBounded(t *testing.T) {
+	t.Setenv("MEG", strings.Repeat("m", 100_000))
+	t.Setenv("SOME", strings.Repeat("m", 1000))
+	list := func(n int, of string) string {
+		return "peers:\n- id: a\n  origins: [https://a.example]\n  routes:\n  - {pattern: /, task: {id: " + strings.Repeat("x", 2000) + "}}\n" + strings.Repeat("  - {pattern: /, task: {id: "+of+"}}\n", n)
+	}
+	const large = "makes the values with a dollar more than 1048576 bytes in all; want less"
+	for name, test := range map[string]struct{ content, want string }{
+		"many references":        {list(5_000, `"${MEG}"`), "16:29: peers[0].routes[11].task.id: " + large},
+		"many references in one": {list(1, `"`+strings.Repeat("${MEG}", 50_000)+`"`), "6:29: peers[0].routes[1].task.id: " + large},
+		"aliases of a dollar":    {strings.Replace(list(5_000, `*x`), "id: xx", "id: &x $$", 1), "529:29: peers[0].routes[524].task.id: " + large},
+	} {
+		if got := faultsOf(t, "p.yaml", test.content); len(got) != 1 || got[0] != test.want {
+			t.Errorf("%s: %d faults: %.300q", name, len(got), got)
+		}
+	}
+	var terms strings.Builder
+	for i := range 1000 {
+		fmt.Fprintf(&terms, "k%d: '${SOME}', ", i)
+	}
+	if got := faultsOf(t, "p.yaml", "peers: [{id: a, origins: [https://a.example], default_terms: {"+terms.String()+"}}]"); got != nil {
+		t.Errorf("1,000 times 1,000 bytes: %.300q", got)
+	}
+}
