@@ -91,7 +91,7 @@ type reply struct {
 	status  int
 	header  http.Header
 	newConn bool   // it came over a connection that was made for this request
-	body    string // the first maxBodyRead bytes, where a dialect asks for them
+	body    string // where a dialect asks for it, and it is short and whole
 }
 
 // remark is what a dialect takes a reply to say.

@@ -28,6 +28,7 @@ func answer(status int, body string, fields ...string) string {
 var chain = pinned(fedhttp.DialectProxyStatus, fedhttp.Hop{Name: "inner"}, fedhttp.Hop{Name: "edge"}, fedhttp.Hop{Name: "pep", Policy: true})
 
 const (
+	noSignal      = "ambiguous/no_signal"
 	contradictory = "ambiguous/contradictory_signals"
 	exhausted     = "routing_failed/attempts_exhausted"
 	evaluatedIs   = fedtest.HeaderPolicyEvaluated
@@ -66,27 +67,27 @@ var hostileRows = map[string]struct {
 	"JSON, two types": {
 		dialects: []fedhttp.Dialect{pinned(fedhttp.DialectProblem)},
 		recorded: answer(401, `{"type":"about:blank","TYPE":`+ohttpKey+`}`, inProblem),
-		want:     "ambiguous/no_signal",
+		want:     noSignal,
 	},
 	"JSON, no denial": {
 		dialects: []fedhttp.Dialect{pinned(fedhttp.DialectDSP)},
 		recorded: answer(403, `{"@type":"CatalogError","@type":"ContractNegotiationError","code":"x"}`, inJSON),
-		want:     "ambiguous/no_signal",
+		want:     noSignal,
 	},
 	"JSON, a code that is none": {
 		dialects: []fedhttp.Dialect{pinned(fedhttp.DialectDSP)},
 		recorded: answer(403, `{"@type":"ContractNegotiationError","code":false}`, inJSON),
-		want:     "ambiguous/no_signal",
+		want:     noSignal,
 	},
 	"Envoy, a reason in the application's words": {
 		dialects: []fedhttp.Dialect{pinned(fedhttp.DialectEnvoy)},
 		recorded: answer(503, resetText+"connection termination\n\nx\n the app said: connection failure in database"),
-		want:     "ambiguous/no_signal",
+		want:     noSignal,
 	},
 	"Envoy, a reason of the transport": {
 		dialects: []fedhttp.Dialect{pinned(fedhttp.DialectIstio)},
 		recorded: answer(503, resetText+"connection termination, transport failure reason: connection failure"),
-		want:     "ambiguous/no_signal",
+		want:     noSignal,
 	},
 	"Proxy-Status, a rejection that a hop passed on": {
 		dialects: []fedhttp.Dialect{pinned(fedhttp.DialectProxyStatus)},
@@ -101,17 +102,17 @@ var hostileRows = map[string]struct {
 	"a chain in which policy had the request": {
 		dialects: []fedhttp.Dialect{chain},
 		recorded: answer(502, "x", "Proxy-Status: inner; error=connection_refused, pep; received-status=502"),
-		want:     "ambiguous/no_signal",
+		want:     noSignal,
 	},
 	"a chain in which policy says nothing": {
 		dialects: []fedhttp.Dialect{chain},
 		recorded: answer(502, "x", "Proxy-Status: inner; error=connection_refused, pep"),
-		want:     "ambiguous/no_signal",
+		want:     noSignal,
 	},
 	"a chain in which policy is not the last": {
 		dialects: []fedhttp.Dialect{chain},
 		recorded: answer(502, "x", "Proxy-Status: inner; error=dns_error, pep; received-status=502, edge; received-status=502"),
-		want:     "ambiguous/no_signal",
+		want:     noSignal,
 	},
 	"a chain in which policy had the request, and the peer's word": {
 		dialects: []fedhttp.Dialect{chain},
@@ -168,10 +169,50 @@ var hostileRows = map[string]struct {
 		recorded: answer(404, "x", "Proxy-Status: edge; received-status=404, edge; received-status=404"),
 		want:     captureGood,
 	},
+	"broken off after a local reply": {
+		dialects: []fedhttp.Dialect{pinned(fedhttp.DialectEnvoy)},
+		recorded: "HTTP/1.1 503 X\r\nContent-Length: 100\r\n\r\nno healthy upstream",
+		want:     noSignal, broken: true,
+	},
+	"broken off after a denial": {
+		dialects: []fedhttp.Dialect{pinned(fedhttp.DialectIstio)},
+		recorded: "HTTP/1.1 403 X\r\nContent-Length: 40\r\n\r\nRBAC: access denied",
+		want:     noSignal, broken: true,
+	},
+	"broken off after an object": {
+		dialects: []fedhttp.Dialect{pinned(fedhttp.DialectKong)},
+		recorded: "HTTP/1.1 404 X\r\n" + inJSON + "\r\nContent-Length: 900\r\n\r\n{\"message\":" + noRoute + "}",
+		want:     captureGood, broken: true,
+	},
+	"broken off in a page": {
+		dialects: []fedhttp.Dialect{pinned(fedhttp.DialectNginx)},
+		recorded: "HTTP/1.1 400 X\r\nContent-Type: text/html\r\nContent-Length: 1000\r\n\r\n<html>\r\n<head><title>400 The SSL certificate error</title></head>\r\n",
+		want:     captureGood, broken: true,
+	},
+	"of no length, so that nobody knows whether it broke off": {
+		dialects: []fedhttp.Dialect{pinned(fedhttp.DialectEnvoy)},
+		recorded: "HTTP/1.1 503 X\r\n\r\nno healthy upstream",
+		want:     noSignal,
+	},
+	"longer than what is read": {
+		dialects: []fedhttp.Dialect{pinned(fedhttp.DialectEnvoy)},
+		recorded: answer(503, resetText+"connection failure, transport failure reason: "+strings.Repeat(" ", 4200)+"retried"),
+		want:     noSignal,
+	},
+	"longer than what is read, after an object": {
+		dialects: []fedhttp.Dialect{pinned(fedhttp.DialectKong)},
+		recorded: answer(503, `{"message":"name resolution failed"}`+strings.Repeat(" ", 4200)+"{}", inJSON),
+		want:     noSignal,
+	},
+	"a local reply": {
+		dialects: []fedhttp.Dialect{pinned(fedhttp.DialectEnvoy)},
+		recorded: answer(503, resetText+"connection failure"),
+		want:     exhausted, heard: "envoy=routing", sends: 3,
+	},
 	"Envoy, an upstream's answer": {
 		dialects: []fedhttp.Dialect{pinned(fedhttp.DialectEnvoy)},
 		recorded: answer(503, "no healthy upstream", "X-Envoy-Upstream-Service-Time: 12"),
-		want:     "ambiguous/no_signal",
+		want:     noSignal,
 	},
 }
 

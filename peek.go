@@ -1,17 +1,18 @@
 package fedhttp
 
 import (
+	"bytes"
 	"io"
 	"net/http"
-	"strings"
 )
 
 // maxBodyRead is how much of a response's body is read ahead.
 const maxBodyRead = 4 << 10
 
-// peek returns the first bytes of the response's body and leaves the body whole:
-// what is read ahead is put back. It may take AttemptTimeout once more; a body
-// that takes longer ends there.
+// peek returns the text of the response's body where it is short and there is proof
+// that it is whole: of one that broke off, nobody knows what it would have said. It
+// leaves the body whole: what is read ahead is put back. It may take AttemptTimeout
+// once more; a body that takes longer ends there.
 func (c *call) peek(a *attempt) string {
 	if a.resp.Body == http.NoBody {
 		return ""
@@ -22,9 +23,18 @@ func (c *call) peek(a *attempt) string {
 	c.peer.clocks.start(&a.clock, a.fence.cancel)
 	ahead, err := io.ReadAll(io.LimitReader(a.resp.Body, maxBodyRead))
 	a.clock.stop()
-	rest, text := a.resp.Body, string(ahead)
-	a.resp.Body = &readAhead{io.MultiReader(strings.NewReader(text), failing{err}, rest), rest, text}
+	rest, text := a.resp.Body, ""
+	if err == nil && len(ahead) < maxBodyRead && delimited(a.resp) {
+		text = string(ahead)
+	}
+	a.resp.Body = &readAhead{io.MultiReader(bytes.NewReader(ahead), failing{err}, rest), rest, text}
 	return text
+}
+
+// delimited reports whether the end of the body shows: not where it is the end of
+// an HTTP/1 connection, which is also how one breaks off.
+func delimited(resp *http.Response) bool {
+	return resp.ContentLength >= 0 || len(resp.TransferEncoding) > 0 || resp.Uncompressed || resp.ProtoMajor > 1
 }
 
 // readAhead is a body whose first bytes were read before.
