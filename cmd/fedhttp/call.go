@@ -8,12 +8,9 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/textproto"
-	"net/url"
-	"os"
-	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,8 +24,7 @@ type call struct {
 	client
 	std         streams
 	headers     []string
-	data        []string
-	binary      []string
+	data        []datum
 	include     bool
 	verbose     bool
 	output      string
@@ -61,8 +57,8 @@ called wrongly.`,
 	f := cmd.Flags()
 	f.StringArrayVarP(&c.headers, "header", "H", nil, "a header `\"Name: value\"`; \"Name;\" is one without a value, \"Name:\" takes one away")
 	if method == http.MethodPost {
-		f.StringArrayVarP(&c.data, "data", "d", nil, "`data` to send; @FILE reads a file (@- stdin) without its line ends; several are joined by &")
-		f.StringArrayVar(&c.binary, "data-binary", nil, "like --data, with files as they are")
+		f.VarP(dataFlag{&c.data, false}, "data", "d", "`data` to send; @FILE reads a file (@- stdin) without its line ends; several are joined by &")
+		f.Var(dataFlag{&c.data, true}, "data-binary", "like --data, with files as they are")
 	}
 	f.BoolVarP(&c.include, "include", "i", false, "write the status line and the header first")
 	f.StringVarP(&c.output, "output", "o", "", "`file` for the response (default: stdout)")
@@ -75,7 +71,8 @@ called wrongly.`,
 	return cmd
 }
 
-func (c *call) run(ctx context.Context, method, target string) error {
+func (c *call) run(ctx context.Context, method, target string) (err error) {
+	c.std.err = &lockedWriter{to: c.std.err}
 	terms, err := parseTerms(c.obligations)
 	if err != nil {
 		return err
@@ -94,6 +91,15 @@ func (c *call) run(ctx context.Context, method, target string) error {
 	if err != nil {
 		return err
 	}
+	out, err := c.open()
+	if err != nil {
+		return failed(err)
+	}
+	defer func() {
+		if late := out.close(); err == nil && late != nil {
+			err = failed(late)
+		}
+	}()
 	spans := &recorder{}
 	var processors []sdktrace.SpanProcessor
 	if c.verbose {
@@ -103,60 +109,116 @@ func (c *call) run(ctx context.Context, method, target string) error {
 	if err != nil {
 		return failed(err)
 	}
-	transport, err := c.transport(telemetry, slog.New(slog.DiscardHandler), c.std.err)
+	told := make(unresolved, 1)
+	c.log = slog.New(slog.NewTextHandler(c.std.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	transport, err := c.transport(telemetry, slog.New(slog.DiscardHandler), c.std.err, func(cfg *fedhttp.Config) {
+		cfg.Coordinator = told
+		if c.policiesFile == "" { // then no policy can come, and nothing waits for one
+			for i := range cfg.Peers {
+				cfg.Peers[i].Hold = fedhttp.HoldPolicy{Max: -1}
+			}
+		}
+	})
 	if err != nil {
 		return err
 	}
 	defer transport.Close()
-	decision, err := c.send(transport, req)
+	defer c.flush(ctx, telemetry)
+	stop := c.wait(ctx, told)
+	decision, err := c.send(transport, req, out)
+	stop()
 	if c.verbose {
 		writeDecision(c.std.err, decision)
 		for _, tree := range spans.trees() {
 			tree.write(c.std.err, "", "")
 		}
 	}
-	flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	if late := telemetry.stop(flush); late != nil {
-		fmt.Fprintf(c.std.err, "fedhttp: telemetry: %s\n", plain(late.Error()))
-	}
 	return err
 }
 
+// flushTime is how long a call waits for its telemetry to be sent.
+const flushTime = 2 * time.Second
+
+func (c *call) flush(ctx context.Context, telemetry *telemetry) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTime)
+	defer cancel()
+	if err := telemetry.stop(ctx); err != nil {
+		fmt.Fprintf(c.std.err, "fedhttp: telemetry: %s\n", plain(err.Error()))
+	}
+}
+
+// unresolved is a Coordinator that only passes on what it is told first.
+type unresolved chan fedhttp.Unresolved
+
+func (told unresolved) PolicyUnresolved(_ context.Context, u fedhttp.Unresolved) {
+	select {
+	case told <- u:
+	default:
+	}
+}
+
+// wait looks after a call that may have to wait for its policy, until stop: it reads
+// the file of policies again when that changes, and says once that it waits.
+func (c *call) wait(ctx context.Context, told unresolved) (stop func()) {
+	if c.policies == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var both sync.WaitGroup
+	both.Go(func() { c.policies.run(ctx) })
+	both.Go(func() {
+		select {
+		case <-ctx.Done():
+		case u := <-told:
+			if peer, err := find(c.peers, u.Peer); err == nil && peer.Hold.Max >= 0 {
+				fmt.Fprintf(c.std.err, "fedhttp: waiting for the policy of %s for %s in %s (%s)\n", plain(u.Peer), quote(u.Capability), plain(c.policiesFile), u.Reason)
+			}
+		}
+	})
+	return func() {
+		cancel()
+		both.Wait()
+	}
+}
+
 // send makes the call and writes the response.
-func (c *call) send(transport *fedhttp.Transport, req *http.Request) (fedhttp.Decision, error) {
+func (c *call) send(transport *fedhttp.Transport, req *http.Request, out *output) (fedhttp.Decision, error) {
 	resp, err := transport.RoundTrip(req) // an http.Client would only follow redirects
 	if err != nil {
-		var e *fedhttp.Error
-		if !errors.As(err, &e) {
-			return fedhttp.Decision{}, failed(err)
-		}
-		return e.Decision, &exit{exitCode(e.Decision.Outcome), err}
+		return c.failure(err)
 	}
 	defer resp.Body.Close()
 	decision, _ := fedhttp.DecisionFromResponse(resp)
-	var e *fedhttp.Error
-	if err := switched(resp, decision); errors.As(err, &e) {
-		return e.Decision, &exit{exitCode(e.Decision.Outcome), err}
+	if err := switched(resp, decision); err != nil {
+		return c.failure(err)
 	}
-	if err := c.write(resp); err != nil {
-		return decision, failed(err)
-	}
-	if err := decision.Err(); err != nil {
+	wrote := c.write(resp, out)
+	switch err := decision.Err(); {
+	case err != nil && wrote != nil:
+		return decision, &exit{exitCode(decision.Outcome), fmt.Errorf("%w; and the response: %w", err, wrote)}
+	case err != nil:
 		return decision, &exit{exitCode(decision.Outcome), err}
+	case wrote != nil:
+		return decision, failed(wrote)
 	}
 	return decision, nil
 }
 
-func (c *call) write(resp *http.Response) (err error) {
-	out := c.std.out
-	if c.output != "" && c.output != "-" {
-		f, err := os.Create(c.output)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, f.Close()) }()
-		out = f
+// failure is the end of a call without a response.
+func (c *call) failure(err error) (fedhttp.Decision, error) {
+	var e *fedhttp.Error
+	if !errors.As(err, &e) {
+		return fedhttp.Decision{}, failed(err)
+	}
+	if e.Decision.Outcome == fedhttp.OutcomePolicyUnresolved && c.policiesFile == "" {
+		err = fmt.Errorf("%w; without --policies there is none", err)
+	}
+	return e.Decision, &exit{exitCode(e.Decision.Outcome), err}
+}
+
+func (c *call) write(resp *http.Response, out *output) error {
+	if err := out.begin(); err != nil {
+		return err
 	}
 	if c.include {
 		protocol := resp.Proto
@@ -171,96 +233,8 @@ func (c *call) write(resp *http.Response) (err error) {
 			return err
 		}
 	}
-	_, err = io.Copy(out, resp.Body)
+	_, err := io.Copy(out, resp.Body)
 	return err
-}
-
-func (c *call) request(ctx context.Context, method, target string) (*http.Request, error) {
-	u, err := url.Parse(target)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, usage("%s is no URL; want one such as https://registry.b.example/v1/tasks", quote(withoutSecrets(target)))
-	}
-	var body io.Reader
-	data, given, err := c.body()
-	if err != nil {
-		return nil, err
-	}
-	if given {
-		body = bytes.NewReader(data)
-	}
-	if c.task.Capability != "" || len(c.task.Obligations) > 0 || c.task.Scope != "" || c.task.ID != "" {
-		ctx = fedhttp.ContextWithTask(ctx, c.task)
-	}
-	user := u.User
-	u.User, u.Fragment, u.RawFragment = nil, "", ""
-	req, err := http.NewRequestWithContext(ctx, method, u.String(), body)
-	if err != nil {
-		return nil, failed(err)
-	}
-	if user != nil {
-		password, _ := user.Password()
-		req.SetBasicAuth(user.Username(), password)
-	}
-	req.Header.Set("User-Agent", "fedhttp/"+strings.Trim(version(), "()"))
-	req.Header.Set("Accept", "*/*")
-	if given {
-		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	}
-	return req, c.setHeaders(req)
-}
-
-func (c *call) setHeaders(req *http.Request) error {
-	own := map[string]bool{} // those that have replaced a header of ours
-	for _, line := range c.headers {
-		name, value, ok := strings.Cut(line, ":")
-		empty := !ok && strings.HasSuffix(name, ";")
-		name = strings.TrimSuffix(name, ";")
-		if !ok && !empty || strings.TrimSpace(name) != name || name == "" {
-			return usage("-H %s: want \"Name: value\"", quote(line))
-		}
-		value = strings.TrimSpace(value)
-		key := textproto.CanonicalMIMEHeaderKey(name)
-		switch {
-		case key == "Host" && value != "":
-			req.Host = value
-		case ok && value == "":
-			req.Header.Del(key)
-			if key == "User-Agent" {
-				req.Header.Set(key, "") // which is how net/http is told to send none
-			}
-		case own[key]:
-			req.Header.Add(key, value)
-		default:
-			req.Header.Set(key, value)
-			own[key] = true
-		}
-	}
-	return nil
-}
-
-// body joins the data of all flags, as curl does.
-func (c *call) body() (data []byte, given bool, err error) {
-	var parts [][]byte
-	for i, value := range append(append([]string{}, c.data...), c.binary...) {
-		part := []byte(value)
-		if path, isFile := strings.CutPrefix(value, "@"); isFile {
-			if part, err = c.read(path); err != nil {
-				return nil, false, failed(err)
-			}
-			if i < len(c.data) {
-				part = slices.DeleteFunc(part, func(b byte) bool { return b == '\r' || b == '\n' || b == 0 })
-			}
-		}
-		parts = append(parts, part)
-	}
-	return bytes.Join(parts, []byte("&")), len(parts) > 0, nil
-}
-
-func (c *call) read(path string) ([]byte, error) {
-	if path == "-" {
-		return io.ReadAll(c.std.in)
-	}
-	return os.ReadFile(path)
 }
 
 // parseSeconds reads a time limit: seconds as curl takes them, or a duration.

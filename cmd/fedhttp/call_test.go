@@ -80,6 +80,7 @@ func TestPost(t *testing.T) {
 		"POST / x=1&y=2\n":             {"-d", "x=1", "-d", "y=2"},
 		"POST / ab\xff\n":              {"-d", "@" + file},
 		"POST / x&a\r\nb\xff\x00\n":    {"-d", "x", "--data-binary", "@" + file},
+		"POST / b&a\n":                 {"--data-binary", "b", "-d", "a"},
 		"POST / from stdin\n":          {"--data", "@-"},
 		"POST / \nUser-Agent: fedhttp": {},
 	} {
@@ -135,7 +136,7 @@ func TestCallOutcomes(t *testing.T) {
 	peer := newPeer(t, fedtest.Config{})
 	peers := peersOf(t, peer)
 	runWith(t, "", "get", "-p", peers, "https://elsewhere.example/").want(t, 16, "no configured peer")
-	for _, args := range [][]string{{"elsewhere"}, {"ftp://x/"}, {"http://[x/"}, {peer.URL, "-H", "nonsense"}, {peer.URL, "--max-time", "-1"}, {peer.URL, "--obligation", "x"}} {
+	for _, args := range [][]string{{"elsewhere"}, {"ftp://x/"}, {"http://[x/"}, {peer.URL, "-H", "nonsense"}, {peer.URL, "-H", "X Y: a"}, {peer.URL, "-H", "X: a\r\nY: b"}, {peer.URL, "-H", ": a"}, {peer.URL, "-H", "X\u00e9;"}, {peer.URL, "--max-time", "-1"}, {peer.URL, "--obligation", "x"}} {
 		runWith(t, "", append([]string{"get", "-p", peers}, args...)...).want(t, exitUsage)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -9,11 +9,16 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/fedhttp/fedhttp"
 )
+
+// pollEvery is how often the file of policies is looked at.
+const pollEvery = time.Second
 
 // client is what get, post and proxy have in common: whom they may call, and
 // under what.
@@ -21,6 +26,7 @@ type client struct {
 	peersFile, policiesFile, anchorsFile string
 	caFile, certFile, keyFile            string
 
+	log      *slog.Logger // of the files that are read again
 	peers    []fedhttp.Peer
 	policies *policyWatch // nil: none
 	anchors  *anchorFile  // nil: none
@@ -37,8 +43,8 @@ func (c *client) flags(cmd *cobra.Command) {
 	f.StringVar(&c.keyFile, "key", "", "PEM file of its key (default: the file of the certificate)")
 }
 
-// transport makes the Transport that the flags describe.
-func (c *client) transport(t *telemetry, logger *slog.Logger, stderr io.Writer) (*fedhttp.Transport, error) {
+// transport makes the Transport that the flags describe, with what changes makes of it.
+func (c *client) transport(t *telemetry, logger *slog.Logger, stderr io.Writer, changes ...func(*fedhttp.Config)) (*fedhttp.Transport, error) {
 	peers, err := loadPeers(c.peersFile, stderr)
 	if err != nil {
 		return nil, err
@@ -53,7 +59,10 @@ func (c *client) transport(t *telemetry, logger *slog.Logger, stderr io.Writer) 
 		TracerProvider: t.tracer, MeterProvider: t.meter, Logger: logger,
 	}
 	if c.policiesFile != "" {
-		c.policies = &policyWatch{path: c.policiesFile, book: cfg.Book, logger: logger}
+		c.policies = &policyWatch{path: c.policiesFile, book: cfg.Book, logger: c.log, every: pollEvery}
+		c.policies.known = func(id string) bool {
+			return slices.ContainsFunc(peers, func(p fedhttp.Peer) bool { return p.ID == id })
+		}
 		if err := c.policies.load(); err != nil {
 			return nil, failed(err)
 		}
@@ -63,6 +72,9 @@ func (c *client) transport(t *telemetry, logger *slog.Logger, stderr io.Writer) 
 			return nil, failed(err)
 		}
 		cfg.Anchors = c.anchors
+	}
+	for _, change := range changes {
+		change(&cfg)
 	}
 	transport, err := fedhttp.NewTransport(cfg)
 	if err != nil {

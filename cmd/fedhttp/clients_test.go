@@ -191,3 +191,33 @@ func TestExport(t *testing.T) {
 		t.Errorf("%d calls were exported, want that of the second gateway alone", n)
 	}
 }
+
+// TestVerboseSamples: who looks at the trace on stderr sees all of it, and the
+// collector gets what it is to get.
+func TestVerboseSamples(t *testing.T) {
+	var mu sync.Mutex
+	traces := 0
+	collector := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		traces++
+	}))
+	defer collector.Close()
+	peer := newPeer(t, fedtest.Config{})
+	peers := peersOf(t, peer)
+	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", collector.URL+"/v1/traces")
+	for _, c := range []struct {
+		sampler, argument string
+		want              int
+	}{{"always_off", "", 0}, {"always_on", "", 1}, {"", "", 1}, {"parentbased_always_off", "", 0}, {"traceidratio", "0", 0}, {"traceidratio", "1", 1}} {
+		t.Setenv("OTEL_TRACES_SAMPLER", c.sampler)
+		t.Setenv("OTEL_TRACES_SAMPLER_ARG", c.argument)
+		runWith(t, "", "get", "-v", "-p", peers, peer.URL).want(t, 0, "* federation request", "* └─ GET")
+		mu.Lock()
+		if traces != c.want {
+			t.Errorf("%s %s: %d exports, want %d", c.sampler, c.argument, traces, c.want)
+		}
+		traces = 0
+		mu.Unlock()
+	}
+}

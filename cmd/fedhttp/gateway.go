@@ -80,6 +80,9 @@ func (g *gateway) setPeers(peers []fedhttp.Peer) {
 	g.targets.Store(&targets)
 }
 
+// knows reports whether there is a peer with the ID.
+func (g *gateway) knows(id string) bool { return (*g.targets.Load())[id] != nil }
+
 // outgoing makes the request for the peer. ReverseProxy has removed hop-by-hop
 // fields but for "TE: trailers".
 func outgoing(r *httputil.ProxyRequest) {

@@ -207,7 +207,13 @@ func TestReadTask(t *testing.T) {
 			t.Errorf("%s: %q is taken for %+v", name, values, task)
 		}
 	}
-	for _, value := range []string{"a=(b)", "a=1.5", "a=:YQ==:", "A=b", "a=b;c d"} {
+	if terms, err := readObligations([]string{`a="x,\"y,z", b`, `c="\\", d=e`}); err != nil || len(terms) != 4 || terms["a"] != `x,"y,z` {
+		t.Errorf("%v, %v", terms, err)
+	}
+	if terms, err := readObligations([]string{"a=b", "a=c"}); err == nil {
+		t.Errorf("two lines with one key are taken for %v", terms)
+	}
+	for _, value := range []string{"a=(b)", "a=1.5", "a=:YQ==:", "A=b", "a=b;c d", "a=b;c=d", "a;b", "a=b, a=c", "a=b, c, a=b", `a="x,y", b, a="\\","`, "", " ", "a=b,"} {
 		if terms, err := readObligations([]string{value}); err == nil {
 			t.Errorf("%s is taken for %v", value, terms)
 		}

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"slices"
 	"time"
 
 	"go.yaml.in/yaml/v4"
@@ -33,6 +34,8 @@ type policy struct {
 func (p *policy) key() fedhttp.PolicyKey {
 	return fedhttp.PolicyKey{Peer: p.Peer, Capability: p.Capability, Epoch: p.Epoch}
 }
+
+func (p *policy) capability() [2]string { return [2]string{p.Peer, p.Capability} }
 
 func (p *policy) equal(q *policy) bool {
 	return p.key() == q.key() && p.Digest == q.Digest && p.ExpiresAt.Equal(q.ExpiresAt) &&
@@ -86,36 +89,56 @@ func loadPolicies(path string) ([]policy, error) {
 	return file.Policies, errors.Join(faults...)
 }
 
-// apply makes the book say what the file does. before is what it said last.
-func apply(book *fedhttp.PolicyBook, before, now []policy) error {
-	advertised := map[[2]string]bool{}
-	for _, p := range now {
-		advertised[[2]string{p.Peer, p.Capability}] = true
-	}
-	for _, old := range before {
-		kept := false
-		for i := range now {
-			kept = kept || old.equal(&now[i])
+// highest are, of each peer and capability, the entries that count: those of the
+// highest epoch.
+func highest(all []policy) map[[2]string]policy {
+	found := map[[2]string]policy{}
+	for _, p := range all {
+		if key := p.capability(); p.Epoch >= found[key].Epoch {
+			found[key] = p
 		}
-		if !kept {
+	}
+	return found
+}
+
+// take makes the book say what the file says now, or changes nothing.
+func (w *policyWatch) take(now []policy) error {
+	counts := highest(now)
+	var faults []error
+	for key, p := range counts { // a book of its own finds what the book would not take
+		trial := &fedhttp.PolicyBook{}
+		err := trial.Advertise(fedhttp.Advertisement{PolicyKey: fedhttp.PolicyKey{Peer: p.Peer, Capability: p.Capability, Epoch: w.epochs[key]}, Digest: p.Digest})
+		if err == nil {
+			err = trial.Advertise(fedhttp.Advertisement{PolicyKey: p.key(), Digest: p.Digest})
+		}
+		faults = append(faults, err)
+	}
+	if err := errors.Join(faults...); err != nil {
+		return err
+	}
+	if w.epochs == nil {
+		w.epochs = map[[2]string]uint64{}
+	}
+	for key, p := range counts {
+		w.epochs[key] = p.Epoch
+	}
+	apply(w.book, w.last, now, counts)
+	w.last = now
+	return nil
+}
+
+// apply changes the book from what the file has said before.
+func apply(book *fedhttp.PolicyBook, before, now []policy, counts map[[2]string]policy) {
+	for _, old := range before {
+		if !slices.ContainsFunc(now, func(p policy) bool { return old.equal(&p) }) {
 			book.Revoke(old.key(), old.Digest)
 		}
-		if !advertised[[2]string{old.Peer, old.Capability}] {
+		if _, advertised := counts[old.capability()]; !advertised {
 			book.Withdraw(old.Peer, old.Capability)
 		}
 	}
-	// Of several epochs the highest is the one that counts.
-	highest := map[[2]string]policy{}
-	for _, p := range now {
-		if key := [2]string{p.Peer, p.Capability}; p.Epoch >= highest[key].Epoch {
-			highest[key] = p
-		}
-	}
-	var faults []error
-	for _, p := range highest {
-		if err := book.Advertise(fedhttp.Advertisement{PolicyKey: p.key(), Digest: p.Digest}); err != nil {
-			faults = append(faults, err)
-		}
+	for _, p := range counts {
+		_ = book.Advertise(fedhttp.Advertisement{PolicyKey: p.key(), Digest: p.Digest}) // the trial has taken it
 	}
 	for _, p := range now {
 		if p.ExpiresAt.IsZero() {
@@ -124,7 +147,6 @@ func apply(book *fedhttp.PolicyBook, before, now []policy) error {
 			book.CacheNegotiation(fedhttp.Negotiation{PolicyKey: p.key(), Digest: p.Digest, Terms: p.Terms, ExpiresAt: p.ExpiresAt})
 		}
 	}
-	return errors.Join(faults...)
 }
 
 // policyWatch reads a file of policies again when it has changed. Tasks that wait
@@ -134,9 +156,11 @@ type policyWatch struct {
 	book   *fedhttp.PolicyBook
 	logger *slog.Logger
 	every  time.Duration
+	known  func(peer string) bool
 
-	last []policy
-	seen stamp
+	last   []policy
+	epochs map[[2]string]uint64 // the highest that each capability has had
+	seen   stamp
 }
 
 // stamp tells one version of a file from another.
@@ -161,10 +185,22 @@ func (w *policyWatch) load() error {
 	}
 	now, err := loadPolicies(w.path)
 	if err == nil {
-		err = apply(w.book, nil, now)
+		err = w.take(now)
 	}
-	w.last, w.seen = now, seen
+	w.seen = seen
+	w.warn(context.Background())
 	return err
+}
+
+// warn names the peers that are not configured: their policies are nobody's.
+func (w *policyWatch) warn(ctx context.Context) {
+	warned := map[string]bool{}
+	for _, p := range w.last {
+		if !warned[p.Peer] && !w.known(p.Peer) {
+			w.logger.LogAttrs(ctx, slog.LevelWarn, "policies of a peer that is not configured", slog.String("peer", plain(p.Peer)))
+		}
+		warned[p.Peer] = true
+	}
 }
 
 // run looks at the file until ctx ends. One that has faults changes nothing.
@@ -184,13 +220,13 @@ func (w *policyWatch) run(ctx context.Context) {
 		w.seen = seen
 		now, err := loadPolicies(w.path)
 		if err == nil {
-			err = apply(w.book, w.last, now)
-			w.last = now
+			err = w.take(now)
 		}
 		if err != nil {
 			w.logger.LogAttrs(ctx, slog.LevelError, "policies not taken", slog.Any("error", err))
 			continue
 		}
 		w.logger.LogAttrs(ctx, slog.LevelInfo, "policies taken", slog.Int("policies", len(now)))
+		w.warn(ctx)
 	}
 }

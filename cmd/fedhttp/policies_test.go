@@ -18,8 +18,7 @@ func TestApply(t *testing.T) {
 		change(&p)
 		return p
 	}
-	book := &fedhttp.PolicyBook{}
-	var before []policy
+	w := &policyWatch{book: &fedhttp.PolicyBook{}}
 	for _, step := range []struct {
 		what   string
 		file   []policy
@@ -35,11 +34,15 @@ func TestApply(t *testing.T) {
 		{"another digest", []policy{with(func(p *policy) { p.Digest = "d4b" })}, "d4b", false},
 		{"gone", nil, "", false},
 		{"two epochs", []policy{with(func(p *policy) { p.Epoch, p.Digest = 5, "d5" }), agreed}, "d5", false},
-		{"an epoch back", []policy{agreed}, "", true},
+		{"an epoch back, which changes nothing", []policy{agreed}, "d5", true},
+		{"one that is in order, one that is not", []policy{{Peer: "org-c", Capability: "c", Digest: "d"}, agreed}, "d5", true},
+		{"a digest that no header can have", []policy{with(func(p *policy) { p.Epoch, p.Digest = 6, "\n" })}, "d5", true},
+		{"gone once more", nil, "", false},
+		{"back, an epoch back", []policy{agreed}, "", true},
+		{"back", []policy{with(func(p *policy) { p.Epoch, p.Digest = 5, "d5" })}, "d5", false},
 	} {
-		err := apply(book, before, step.file)
-		before = step.file
-		auth, denied := book.Authorize("org-b", task, nil, now)
+		err := w.take(step.file)
+		auth, denied := w.book.Authorize("org-b", task, nil, now)
 		digest := auth.Digest
 		if denied != nil {
 			digest = ""
@@ -47,5 +50,8 @@ func TestApply(t *testing.T) {
 		if digest != step.digest || (err != nil) != step.fault {
 			t.Errorf("%s: goes under %q (%v), want %q; %v", step.what, digest, denied, step.digest, err)
 		}
+	}
+	if _, denied := w.book.Authorize("org-c", task, nil, now); denied == nil {
+		t.Error("an entry of a file with faults is taken")
 	}
 }

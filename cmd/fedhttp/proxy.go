@@ -28,11 +28,10 @@ type proxyCommand struct {
 	grace       time.Duration
 	logJSON     bool
 	verbose     bool
-	pollEvery   time.Duration // of the policies
 }
 
 func newProxy(std streams) *cobra.Command {
-	c := &proxyCommand{std: std, pollEvery: time.Second}
+	c := &proxyCommand{std: std}
 	cmd := &cobra.Command{
 		Use:   "proxy",
 		Short: "Run a local gateway for clients in any language",
@@ -95,6 +94,7 @@ func (c *proxyCommand) run(ctx context.Context) error {
 	if exports("TRACES") || exports("METRICS") {
 		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { logger.Warn("telemetry", slog.Any("error", err)) }))
 	}
+	c.log = logger
 	transport, err := c.transport(telemetry, logger, c.std.err)
 	if err != nil {
 		return err
@@ -119,7 +119,7 @@ func (c *proxyCommand) run(ctx context.Context) error {
 		_ = fedconfig.Watch(watching, path, transport, fedconfig.WithLogger(logger), fedconfig.OnReload(g.setPeers))
 	})
 	if c.policies != nil {
-		c.policies.every = c.pollEvery
+		c.policies.known = g.knows
 		watches.Go(func() { c.policies.run(watching) })
 	}
 	if c.anchors != nil && c.anchors.fetches() {

@@ -65,12 +65,16 @@ func readTask(h http.Header, now time.Time) (task fedhttp.Task, given bool, err 
 	return task, given, nil
 }
 
-// readObligations reads a Dictionary of RFC 9651: residency=eu, retention="30d".
+// readObligations reads a Dictionary of RFC 9651: residency=eu, retention="30d". What
+// it would leave out is an error: an obligation that is lost is none.
 func readObligations(values []string) (fedhttp.Terms, error) {
 	const want = headerObligations + `: want a dictionary such as: residency=eu, retention="30d"`
 	dict, err := httpsfv.UnmarshalDictionary(values)
 	if err != nil {
 		return nil, fmt.Errorf("%s (RFC 9651)", want)
+	}
+	if members(strings.Join(values, ",")) != len(dict.Names()) {
+		return nil, fmt.Errorf("%s, each key once", want)
 	}
 	terms := make(fedhttp.Terms, len(dict.Names()))
 	for _, name := range dict.Names() {
@@ -78,6 +82,9 @@ func readObligations(values []string) (fedhttp.Terms, error) {
 		item, ok := member.(httpsfv.Item)
 		if !ok {
 			return nil, fmt.Errorf("%s; %s is a list", want, name)
+		}
+		if len(item.Params.Names()) > 0 {
+			return nil, fmt.Errorf("%s; %s has parameters", want, name)
 		}
 		switch v := item.Value.(type) {
 		case string:
@@ -93,4 +100,23 @@ func readObligations(values []string) (fedhttp.Terms, error) {
 		}
 	}
 	return terms, nil
+}
+
+// members counts the members of a Dictionary that can be parsed, of which a parser
+// keeps the last of a key. Commas are between them and in strings.
+func members(dictionary string) int {
+	n, quoted := 1, false
+	for i := 0; i < len(dictionary); i++ {
+		switch dictionary[i] {
+		case '\\':
+			i++
+		case '"':
+			quoted = !quoted
+		case ',':
+			if !quoted {
+				n++
+			}
+		}
+	}
+	return n
 }

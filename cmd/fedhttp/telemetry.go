@@ -52,8 +52,7 @@ func newTelemetry(ctx context.Context, processors ...sdktrace.SpanProcessor) (*t
 	}
 	options := []sdktrace.TracerProviderOption{sdktrace.WithResource(about)}
 	for _, p := range processors {
-		// Somebody waits for these spans, whatever the environment samples.
-		options = append(options, sdktrace.WithSpanProcessor(p), sdktrace.WithSampler(sdktrace.AlwaysSample()))
+		options = append(options, sdktrace.WithSpanProcessor(p), sdktrace.WithSampler(newRecording()))
 	}
 	if exports("TRACES") {
 		exporter, err := autoexport.NewSpanExporter(ctx)
@@ -76,6 +75,38 @@ func newTelemetry(ctx context.Context, processors ...sdktrace.SpanProcessor) (*t
 	}
 	return t, nil
 }
+
+// recording has every span recorded, for somebody who waits for it, and sampled as
+// the environment says: an exporter gets no others.
+type recording struct{ tracer trace.Tracer }
+
+func newRecording() recording {
+	// Only a provider without a sampler of its own knows that of the environment.
+	return recording{sdktrace.NewTracerProvider(sdktrace.WithIDGenerator(sameTrace{})).Tracer("")}
+}
+
+func (r recording) Description() string { return "everything is recorded" }
+
+func (r recording) ShouldSample(p sdktrace.SamplingParameters) sdktrace.SamplingResult {
+	result := sdktrace.SamplingResult{Decision: sdktrace.RecordOnly, Tracestate: trace.SpanContextFromContext(p.ParentContext).TraceState()}
+	_, span := r.tracer.Start(context.WithValue(p.ParentContext, traceKey{}, p.TraceID), p.Name, trace.WithSpanKind(p.Kind))
+	if span.SpanContext().IsSampled() {
+		result.Decision = sdktrace.RecordAndSample
+	}
+	return result
+}
+
+type traceKey struct{}
+
+// sameTrace gives a span the trace that it is asked about.
+type sameTrace struct{}
+
+func (sameTrace) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
+	id, _ := ctx.Value(traceKey{}).(trace.TraceID)
+	return id, trace.SpanID{1}
+}
+
+func (sameTrace) NewSpanID(context.Context, trace.TraceID) trace.SpanID { return trace.SpanID{1} }
 
 // stop sends what is left, until ctx ends.
 func (t *telemetry) stop(ctx context.Context) error {

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"net/textproto"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/fedhttp/fedhttp"
+)
+
+func (c *call) request(ctx context.Context, method, target string) (*http.Request, error) {
+	u, err := url.Parse(target)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, usage("%s is no URL; want one such as https://registry.b.example/v1/tasks", quote(withoutSecrets(target)))
+	}
+	var body io.Reader
+	data, given, err := c.body()
+	if err != nil {
+		return nil, err
+	}
+	if given {
+		body = bytes.NewReader(data)
+	}
+	if c.task.Capability != "" || len(c.task.Obligations) > 0 || c.task.Scope != "" || c.task.ID != "" {
+		ctx = fedhttp.ContextWithTask(ctx, c.task)
+	}
+	user := u.User
+	u.User, u.Fragment, u.RawFragment = nil, "", ""
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), body)
+	if err != nil {
+		return nil, failed(err)
+	}
+	if user != nil {
+		password, _ := user.Password()
+		req.SetBasicAuth(user.Username(), password)
+	}
+	req.Header.Set("User-Agent", "fedhttp/"+strings.Trim(version(), "()"))
+	req.Header.Set("Accept", "*/*")
+	if given {
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	return req, c.setHeaders(req)
+}
+
+func (c *call) setHeaders(req *http.Request) error {
+	own := map[string]bool{} // those that have replaced a header of ours
+	for _, line := range c.headers {
+		name, value, ok := strings.Cut(line, ":")
+		empty := !ok && strings.HasSuffix(name, ";")
+		name = strings.TrimSuffix(name, ";")
+		value = strings.Trim(value, " \t")
+		if !ok && !empty || !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
+			return usage("-H %s: want \"Name: value\"", quote(line))
+		}
+		key := textproto.CanonicalMIMEHeaderKey(name)
+		switch {
+		case key == "Host" && value != "":
+			req.Host = value
+		case ok && value == "":
+			req.Header.Del(key)
+			if key == "User-Agent" {
+				req.Header.Set(key, "") // which is how net/http is told to send none
+			}
+		case own[key]:
+			req.Header.Add(key, value)
+		default:
+			req.Header.Set(key, value)
+			own[key] = true
+		}
+	}
+	return nil
+}
+
+// datum is what one --data or --data-binary says.
+type datum struct {
+	text   string
+	binary bool
+}
+
+// dataFlag collects both, in the order in which they are given.
+type dataFlag struct {
+	all    *[]datum
+	binary bool
+}
+
+func (f dataFlag) String() string { return "" }
+func (f dataFlag) Type() string   { return "string" }
+
+func (f dataFlag) Set(text string) error {
+	*f.all = append(*f.all, datum{text, f.binary})
+	return nil
+}
+
+// body joins the data of all flags, as curl does.
+func (c *call) body() (data []byte, given bool, err error) {
+	var parts [][]byte
+	for _, d := range c.data {
+		part := []byte(d.text)
+		if path, isFile := strings.CutPrefix(d.text, "@"); isFile {
+			if part, err = c.read(path); err != nil {
+				return nil, false, failed(err)
+			}
+			if !d.binary {
+				part = slices.DeleteFunc(part, func(b byte) bool { return b == '\r' || b == '\n' || b == 0 })
+			}
+		}
+		parts = append(parts, part)
+	}
+	return bytes.Join(parts, []byte("&")), len(parts) > 0, nil
+}
+
+func (c *call) read(path string) ([]byte, error) {
+	if path == "-" {
+		return io.ReadAll(c.std.in)
+	}
+	return os.ReadFile(path)
+}
