@@ -77,6 +77,7 @@ can be fetched. The flags say otherwise.`,
 	f := c.Flags()
 	f.SortFlags = false
 	f.StringVar(&peerID, "peer", "", "the peer that answered (default: the only one, or that of the HAR entry's URL)")
+	_ = c.RegisterFlagCompletionFunc("peer", completePeer(&peersFile)) // the flag is there
 	f.IntVar(&entry, "entry", 0, "the `number` of the HAR file's entry, from 1")
 	f.StringVar(&request, "request", "", "what was asked for, such as \"POST /v1/tasks\"; routes give it its task")
 	f.StringVar(&at.task.Capability, "capability", "", "the task's capability")

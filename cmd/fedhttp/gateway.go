@@ -230,6 +230,9 @@ func (g *gateway) pass(w http.ResponseWriter, r *http.Request) *problem {
 	if err != nil {
 		return refuse(http.StatusBadRequest, err.Error())
 	}
+	if field := t.routes.overridden(r.Method, u, task); field != "" {
+		return refuse(http.StatusForbidden, plain(field)+" is not what the file of peers says of this request")
+	}
 	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 	ctx = context.WithValue(ctx, passageKey{}, passage{t, u, here{r.Host, g.port, g.remote}})
 	if given {

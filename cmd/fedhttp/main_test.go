@@ -142,3 +142,12 @@ func TestPlain(t *testing.T) {
 var background = context.Background()
 
 func sprint(values ...any) string { return strings.TrimSuffix(fmt.Sprintln(values...), "\n") }
+
+func TestCompletePeer(t *testing.T) {
+	t.Parallel()
+	peers := write(t, "peers.yaml", onePeer+"  - {id: \"org d/e\", origins: [https://d.example]}\n")
+	runWith(t, "", "__complete", "explain", "-peers", peers, "--peer", "").want(t, 0, "org-b\norg d/e\n")
+	if r := runWith(t, "", "__complete", "explain", "-peers", peers+".none", "--peer", ""); strings.Contains(r.out, "org") {
+		t.Errorf("%s", r.out)
+	}
+}

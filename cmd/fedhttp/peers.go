@@ -19,6 +19,21 @@ func peersFlag(c *cobra.Command, path *string) {
 	c.Flags().StringVarP(path, "peers", "p", "", "file of peers, YAML or JSON (default $"+peersVariable+")")
 }
 
+// completePeer completes the ID of a peer of the file.
+func completePeer(path *string) cobra.CompletionFunc {
+	return func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		peers, err := loadPeers(*path, io.Discard)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		var ids []cobra.Completion
+		for _, p := range peers {
+			ids = append(ids, p.ID)
+		}
+		return ids, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
 // loadPeers reads the file of peers. Its faults are written one a line, as editors
 // read them.
 func loadPeers(path string, errors io.Writer) ([]fedhttp.Peer, error) {

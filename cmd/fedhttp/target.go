@@ -12,13 +12,14 @@ type target struct {
 	id     string
 	first  *url.URL // its first origin
 	others []*url.URL
+	routes routeTable
 }
 
 // targetsOf finds peers by their IDs.
 func targetsOf(peers []fedhttp.Peer) map[string]*target {
 	all := make(map[string]*target, len(peers))
 	for _, p := range peers {
-		t := &target{id: p.ID}
+		t := &target{id: p.ID, routes: routesOf(p.Routes)}
 		for _, o := range p.Origins {
 			u, err := url.Parse(o)
 			if err != nil {
