@@ -1,7 +1,6 @@
 package fedhttp
 
 import (
-	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -60,8 +59,11 @@ const anchorFetchTimeout = 5 * time.Second
 var (
 	errFetchHangs  = errors.New("the fetch before has not returned yet")
 	errNoAnchor    = errors.New("no anchor source is configured")
+	errNoAnchorYet = errors.New("there is no anchor yet")
 	errExpired     = errors.New("the anchor has expired")
 	errAnchorEmpty = errors.New("the anchor is empty: it has no version")
+	errRootsEmpty  = errors.New("the anchor's Roots are empty: nothing would verify")
+	errRootsGone   = errors.New("the anchor has no TLS roots, and the one before has")
 )
 
 // anchorKeeper holds one peer's anchor and fetches it anew, one fetch at a time,
@@ -88,7 +90,10 @@ type anchorKeeper struct {
 type keptAnchor struct {
 	Anchor
 	fetchedAt time.Time
+	trust     uint64 // counts the Roots that the peer has had; zero: none yet
 }
+
+func (a *keptAnchor) expired() bool { return !a.ExpiresAt.IsZero() && !time.Now().Before(a.ExpiresAt) }
 
 type fetchOutcome struct {
 	number uint64
@@ -98,19 +103,19 @@ type fetchOutcome struct {
 
 // anchor is the anchor at hand, which is never changed; an empty one where there
 // is none.
-func (k *anchorKeeper) anchor() *Anchor {
+func (k *anchorKeeper) anchor() *keptAnchor {
 	if a := k.current.Load(); a != nil {
-		return &a.Anchor
+		return a
 	}
 	return &noAnchor
 }
 
-var noAnchor Anchor
+var noAnchor keptAnchor
 
 // valid reports whether there is an anchor that has not expired.
 func (k *anchorKeeper) valid() bool {
 	a := k.current.Load()
-	return a != nil && (a.ExpiresAt.IsZero() || time.Now().Before(a.ExpiresAt))
+	return a != nil && !a.expired()
 }
 
 // mark tells a fetch that begins after this call from one that began before.
@@ -123,38 +128,27 @@ func (k *anchorKeeper) nextFetch(interval time.Duration) time.Time {
 	return k.lastAt.Add(interval)
 }
 
-func (k *anchorKeeper) lastResult() refreshResult {
+// lastFetch is what the last fetch that ended came to.
+func (k *anchorKeeper) lastFetch() (refreshResult, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.last.result
+	return k.last.result, k.last.err
 }
 
-// ensure obtains an anchor before a send, and reports whether it waited for a
-// fetch. Where none is required, only the calls up to the end of the first fetch
-// wait: a peer whose anchor endpoint is down is not slowed down call by call.
-func (k *anchorKeeper) ensure(ctx context.Context, required bool, interval time.Duration) (waited bool, err error) {
-	if k.valid() {
-		return false, nil
-	}
-	if k.source == nil {
-		return false, errNoAnchor
-	}
+// obtain waits for an anchor where there is no valid one, and reports whether
+// there was anything to wait for. Where none is required, only the calls up to
+// the end of the first fetch wait: a peer whose anchor endpoint is down is not
+// slowed down call by call.
+func (k *anchorKeeper) obtain(ctx context.Context, required bool, interval time.Duration) (waited bool) {
 	k.mu.Lock()
 	ended, flying, tooSoon := k.last, k.flight != nil, time.Now().Before(k.lastAt.Add(interval))
 	k.mu.Unlock()
-	switch {
-	case ended.number == 0:
-	case !required || tooSoon && !flying:
-		return false, cmp.Or(ended.err, errExpired)
+	if ended.number > 0 && (!required || tooSoon && !flying) {
+		return false
 	}
 	// Whatever is on its way will do: there is nothing that it could be too old for.
-	if _, _, err := k.refresh(ctx, ended.number, k.anchor().Version, interval); err != nil {
-		return true, err
-	}
-	if !k.valid() {
-		return true, errExpired
-	}
-	return true, nil
+	_, _, _ = k.refresh(ctx, ended.number, k.anchor().Version, interval)
+	return true
 }
 
 // refresh waits for a fetch that began after mark, or until there is another
@@ -298,10 +292,27 @@ func (k *anchorKeeper) take(a Anchor, now time.Time) (refreshResult, error) {
 		return refreshFailed, fmt.Errorf("anchor %s: its version cannot be sent in a header", quote(a.Version))
 	case !a.IssuedAt.IsZero() && a.IssuedAt.Before(k.newest):
 		return refreshFailed, fmt.Errorf("anchor %s is older than one that was fetched before", quote(a.Version))
+	case a.Roots != nil && a.Roots.Equal(noRoots):
+		return refreshFailed, errRootsEmpty
 	}
-	k.current.Store(&keptAnchor{a, now})
-	if old != nil && old.Version == a.Version {
+	kept := &keptAnchor{Anchor: a, fetchedAt: now}
+	if old == nil {
+		old = &noAnchor
+	}
+	switch {
+	case a.Roots == nil && old.Roots != nil:
+		return refreshFailed, errRootsGone
+	case a.Roots.Equal(old.Roots):
+		kept.Roots, kept.trust = old.Roots, old.trust
+	default:
+		// A copy: what the source still does with its own changes nothing here.
+		kept.Roots, kept.trust = a.Roots.Clone(), old.trust+1
+	}
+	k.current.Store(kept)
+	if old.Version == a.Version && old.trust == kept.trust {
 		return refreshConfirmed, nil
 	}
 	return refreshAdvanced, nil
 }
+
+var noRoots = x509.NewCertPool()

@@ -179,28 +179,44 @@ func TestAnchorRequiredWithoutSource(t *testing.T) {
 	}
 }
 
-// TestAnchorExpiry: at ExpiresAt it has expired, and a peer that requires an
-// anchor is called under a new one only.
+// TestAnchorExpiry: at ExpiresAt it has expired, and a peer that has had an
+// anchor is called under a new one only, required or not.
 func TestAnchorExpiry(t *testing.T) {
-	vtBubble(t, func(t *testing.T) {
-		s := &vtAnchors{}
-		r := vtAnchorRig(t, s, func(_ *Config, p *Peer) { p.RequireAnchor = true })
-		s.is(Anchor{Version: "1", ExpiresAt: r.begin.Add(time.Hour)})
-		vtWant(t, "first", r.get(t.Context(), Task{ID: "t"}).d.AnchorVersion, "1")
-		s.is(Anchor{Version: "2", ExpiresAt: r.begin.Add(2 * time.Hour)})
-		time.Sleep(time.Hour - 1)
-		vtWant(t, "in its last nanosecond", r.get(t.Context(), Task{ID: "t"}).d.AnchorVersion, "1")
-		vtWant(t, "fetches", s.fetches(), 1)
-		time.Sleep(time.Nanosecond)
-		vtWant(t, "at its end", r.get(t.Context(), Task{ID: "t"}).d.AnchorVersion, "2")
-		vtWant(t, "fetches", s.fetches(), 2)
+	for _, required := range []bool{false, true} {
+		t.Run(fmt.Sprint("required ", required), func(t *testing.T) {
+			vtBubble(t, func(t *testing.T) {
+				s := &vtAnchors{}
+				r := vtAnchorRig(t, s, func(_ *Config, p *Peer) { p.RequireAnchor = required })
+				s.is(Anchor{Version: "1", ExpiresAt: r.begin.Add(time.Hour)})
+				vtWant(t, "first", r.get(t.Context(), Task{ID: "t"}).d.AnchorVersion, "1")
+				s.is(Anchor{Version: "2", ExpiresAt: r.begin.Add(2 * time.Hour)})
+				time.Sleep(time.Hour - 1)
+				vtWant(t, "in its last nanosecond", r.get(t.Context(), Task{ID: "t"}).d.AnchorVersion, "1")
+				vtWant(t, "fetches", s.fetches(), 1)
+				time.Sleep(time.Nanosecond)
+				vtWant(t, "at its end", r.get(t.Context(), Task{ID: "t"}).d.AnchorVersion, "2")
+				vtWant(t, "fetches", s.fetches(), 2)
 
-		s.set(func(context.Context) (Anchor, error) { return Anchor{}, errors.New("no route") })
-		time.Sleep(time.Hour)
-		res := r.get(t.Context(), Task{ID: "expired"})
-		vtWant(t, "outcome", res.d.Outcome, OutcomePeerUnavailable)
-		vtWant(t, "sends", r.peer.Sends("expired"), 0)
-	})
+				s.set(func(context.Context) (Anchor, error) { return Anchor{}, errors.New("no route") })
+				time.Sleep(time.Hour)
+				for range 3 { // of which those within MinRefreshInterval fetch nothing
+					res := r.get(t.Context(), Task{ID: "expired"})
+					vtWant(t, "outcome", res.d.Outcome, OutcomePeerUnavailable)
+					vtWant(t, "reason", res.d.Reason, ReasonAnchorExpired)
+					if res.err == nil || !strings.Contains(res.err.Error(), "no route") {
+						t.Errorf("%v does not say why there is no other", res.err)
+					}
+				}
+				vtWant(t, "fetches", s.fetches(), 3)
+				vtWant(t, "sends", r.peer.Sends("expired"), 0)
+				vtWant(t, "breaker", r.status().Breaker, "closed")
+
+				s.is(Anchor{Version: "3", ExpiresAt: r.begin.Add(9 * time.Hour)})
+				time.Sleep(time.Second)
+				vtWant(t, "with a new one", r.get(t.Context(), Task{ID: "t"}).d.AnchorVersion, "3")
+			})
+		})
+	}
 }
 
 // TestAnchorRefused: an anchor that is no good leaves the last good one.
@@ -216,7 +232,7 @@ func TestAnchorRefused(t *testing.T) {
 		"a minute ahead":        {vtIssued("2", 0), vtIssued("3", time.Minute), true},
 		"more than that":        {vtIssued("2", 0), vtIssued("3", time.Minute+1), false},
 		"expired":               {vtIssued("2", 0), func(now time.Time) Anchor { return Anchor{Version: "3", ExpiresAt: now} }, false},
-		"about to expire":       {vtIssued("2", 0), func(now time.Time) Anchor { return Anchor{Version: "3", ExpiresAt: now.Add(1)} }, true},
+		"about to expire":       {vtIssued("2", 0), func(now time.Time) Anchor { return Anchor{Version: "3", ExpiresAt: now.Add(time.Minute)} }, true},
 		"empty":                 {vtIssued("2", 0), func(time.Time) Anchor { return Anchor{} }, false},
 		"no version":            {vtIssued("2", 0), func(now time.Time) Anchor { return Anchor{IssuedAt: now} }, false},
 		"both times unknown":    {vtUnknown("2"), vtUnknown("1"), true},
@@ -231,7 +247,7 @@ func TestAnchorRefused(t *testing.T) {
 				r := vtAnchorRig(t, s)
 				// Its IssuedAt is that of an hour later, as far as it is compared.
 				vtWant(t, "first", r.get(t.Context(), Task{ID: "first"}).d.Outcome, OutcomeDelivered)
-				r.state().anchors.current.Store(&keptAnchor{row.old(now), time.Now()})
+				r.state().anchors.current.Store(&keptAnchor{Anchor: row.old(now), fetchedAt: time.Now()})
 				time.Sleep(time.Hour)
 				s.is(row.next(now))
 				r.peer.On("t", fedtest.RouteDrop(503))

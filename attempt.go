@@ -27,7 +27,7 @@ type attempt struct {
 	took    time.Duration // until the response's header
 
 	auth   Authorization // what it went out under,
-	anchor *Anchor       // and which anchor
+	anchor *keptAnchor   // and which anchor
 	mark   uint64        // fetches that begin after it have a higher number
 
 	fence fence
@@ -64,7 +64,7 @@ func (c *call) send() {
 	c.last = a
 	c.sends++
 	a.slot, c.admitted = c.admitted, slot{}
-	a.auth, a.anchor, a.mark = c.auth, p.anchors.anchor(), p.anchors.mark()
+	a.auth, a.anchor, a.mark = c.auth, c.anchor, p.anchors.mark()
 
 	private := c.t.tracing.private(c.t.tracing.startAttempt(c, a, before), c.in.Context(), p.Propagation)
 	ctx, cancel := context.WithCancel(private)
@@ -100,7 +100,7 @@ func (attemptTimeoutError) Is(target error) bool { return target == context.Dead
 
 // roundTrip calls the base and holds it to the RoundTripper contract.
 func (c *call) roundTrip(a *attempt) (*http.Response, error) {
-	resp, err := c.peer.base.RoundTrip(&a.request)
+	resp, err := c.peer.trust.under(a.anchor).RoundTrip(&a.request)
 	switch {
 	case err != nil:
 		if resp != nil {
@@ -152,6 +152,7 @@ func (c *call) judge(a *attempt) {
 	f := facts{}
 	if a.err != nil {
 		a.delivery, a.reading.evidence, a.err = a.fence.judge(a.err, p.Retry.TrustHTTP2Refusal)
+		a.reading.staleAnchor = a.delivery == DeliveryNotDelivered && unknownAuthority(a.err)
 		a.expired = c.Err() == nil && a.request.Context().Err() != nil && !a.fence.isStopped()
 	} else {
 		a.delivery = DeliveryAnswered
@@ -167,8 +168,9 @@ func (c *call) judge(a *attempt) {
 		f.status, f.failureStatus = a.resp.StatusCode, p.signals.isFailure(a.resp.StatusCode)
 	}
 	f.degraded, f.evidence = a.degraded, a.reading.evidence
-	if own := c.ownDoing(a); own != ReasonNone {
-		a.reason = own // our own side ended it, and so there is nothing to judge
+	if own := c.ownDoing(a); !own.ok() {
+		// Our own side ended it, so there is nothing to judge, and nothing is evidence.
+		a.reason, a.reading.evidence = own.reason, nil
 	} else {
 		a.verdict, a.reason = classify(f)
 	}
@@ -193,15 +195,20 @@ func (c *call) judge(a *attempt) {
 // ownDoing says how our own side ended the attempt, ReasonNone where it did not.
 // A deadline is not that: nobody has walked away, and what became of the request
 // matters.
-func (c *call) ownDoing(a *attempt) Reason {
+func (c *call) ownDoing(a *attempt) refusal {
 	switch {
 	case a.err == nil:
 	case errors.Is(c.Err(), context.Canceled):
-		return ReasonContextEnded
+		return refusal{outcome: OutcomeCanceled, reason: ReasonContextEnded}
 	case c.body.unread != nil && c.body.unread.hasFailed():
-		return ReasonBodyFailed
+		return refusal{outcome: OutcomeCanceled, reason: ReasonBodyFailed}
+	case a.delivery != DeliveryNotDelivered:
+	case errors.Is(a.err, ErrPeerUntrusted):
+		return refusal{outcome: OutcomePeerUnavailable, reason: ReasonPeerUntrusted}
+	case isOwnCertificate(a.err):
+		return refusal{outcome: OutcomePeerUnavailable, reason: ReasonClientCertificate}
 	}
-	return ReasonNone
+	return refusal{}
 }
 
 // failure returns why the attempt got no response.
@@ -231,7 +238,7 @@ func (j *joined) Timeout() bool {
 // tally says how the attempt counts for the breaker.
 func (c *call) tally(a *attempt) tally {
 	switch {
-	case c.ownDoing(a) != ReasonNone:
+	case !c.ownDoing(a).ok():
 		return tallyNeutral
 	case a.verdict == VerdictRejection:
 		return tallySuccess

@@ -1,6 +1,7 @@
 package fedhttp
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"time"
@@ -18,7 +19,8 @@ type call struct {
 	ownRefresh *refreshSpan // the last that this call waited for
 
 	values   [3][1]string // of the headers that this transport sets
-	admitted slot         // for the send to come
+	admitted slot         // for the send to come,
+	anchor   *keptAnchor  // and what it goes out under
 	sends    int
 	first    attempt
 	last     *attempt
@@ -79,16 +81,17 @@ func (c *call) run(r refusal) (*http.Response, error) {
 // dispatch sends the call, or says why it does not go out after all.
 func (c *call) dispatch() refusal {
 	p := c.peer
-	if c.t.anchors != nil {
-		if r := c.obtainAnchor(); !r.ok() {
-			return r
+	r := c.trust()
+	if c.t.anchors != nil && (!r.ok() || c.anchor == &noAnchor) {
+		if r = c.obtainAnchor(); r.ok() {
+			r = c.trust()
 		}
 	}
-	if c.Err() != nil { // nothing has left yet, so it is not for the breaker or an operator
+	switch {
+	case c.Err() != nil: // nothing has left yet, so it is not for the breaker or an operator
 		return refusal{OutcomeCanceled, ReasonContextEnded, contextError(c)}
-	}
-	if p.RequireAnchor && !p.anchors.valid() { // it expired while the task was held
-		return refusal{OutcomePeerUnavailable, ReasonAnchorRequired, &refreshError{errExpired}}
+	case !r.ok():
+		return r
 	}
 	if !c.admit() {
 		return refusal{outcome: OutcomePeerUnavailable, reason: ReasonBreakerOpen}
@@ -101,24 +104,47 @@ func (c *call) dispatch() refusal {
 	return c.conclude()
 }
 
+// trust settles what the next send goes out under, or says why nothing may be
+// sent under what there is.
+func (c *call) trust() refusal {
+	p, k := c.peer, c.peer.anchors.current.Load()
+	var reason Reason
+	var err error
+	switch {
+	case k == nil && p.RequireAnchor:
+		reason, err = ReasonAnchorRequired, errNoAnchorYet
+	case k == nil:
+		k = &noAnchor
+	case k.expired():
+		// It is not as if there had never been one: whoever could have had it replaced
+		// by none, by keeping us from fetching, would choose what we trust.
+		reason, err = ReasonAnchorExpired, errExpired
+	case !p.trust.usable(k):
+		return refusal{OutcomePeerUnavailable, ReasonRootsUnusable, errRootsUnusable}
+	}
+	if err != nil {
+		_, failed := p.anchors.lastFetch()
+		return refusal{OutcomePeerUnavailable, reason, &refreshError{cmp.Or(failed, err)}}
+	}
+	c.anchor = k
+	return refusal{}
+}
+
 // obtainAnchor makes sure that the call goes out under an anchor, where one can
 // be had. Fetching it takes time, so what preflight said is asked anew.
 func (c *call) obtainAnchor() refusal {
-	start := time.Now()
-	waited, err := c.peer.anchors.ensure(c, c.peer.RequireAnchor, c.peer.Retry.MinRefreshInterval)
-	if waited {
-		c.refreshes++
-		c.t.tracing.endRefresh(c, start, c.peer.anchors.lastResult(), c.Err() == nil)
+	start, k := time.Now(), &c.peer.anchors
+	required := c.peer.RequireAnchor || k.current.Load() != nil
+	if !k.obtain(c, required, c.peer.Retry.MinRefreshInterval) {
+		return refusal{}
 	}
-	switch {
-	case c.Err() != nil:
-		return refusal{OutcomeCanceled, ReasonContextEnded, contextError(c)}
-	case err != nil && c.peer.RequireAnchor:
-		return refusal{OutcomePeerUnavailable, ReasonAnchorRequired, &refreshError{err}}
-	case waited:
-		return c.clear()
+	c.refreshes++
+	result, _ := k.lastFetch()
+	c.t.tracing.endRefresh(c, start, result, c.Err() == nil)
+	if c.Err() != nil {
+		return refusal{}
 	}
-	return refusal{}
+	return c.clear()
 }
 
 // conclude turns the last attempt's verdict into the outcome of the call.
@@ -129,8 +155,9 @@ func (c *call) conclude() refusal {
 	if a.verdict != VerdictRejection {
 		c.policyReason = "" // of a denial that forbade the resend
 	}
-	if own := c.ownDoing(a); own != ReasonNone {
-		return refusal{OutcomeCanceled, own, c.failure(a)}
+	if own := c.ownDoing(a); !own.ok() {
+		own.err = c.failure(a)
+		return own
 	}
 	switch a.verdict {
 	case VerdictNone:

@@ -143,6 +143,9 @@ const (
 	// ReasonRootsUnusable: the anchor has TLS roots, and the peer's base cannot
 	// verify under them. [peer_unavailable]
 	ReasonRootsUnusable
+	// ReasonClientCertificate: Config.ClientCertificate failed to give a certificate
+	// for the handshake; nothing was delivered. [peer_unavailable]
+	ReasonClientCertificate
 	// ReasonPeerUntrusted: our own side does not accept who the peer has shown
 	// itself to be, see ErrPeerUntrusted; nothing was delivered. [peer_unavailable]
 	ReasonPeerUntrusted
@@ -178,7 +181,7 @@ var reasonNames = []string{
 	"budget_exhausted", "deadline",
 	"not_advertised", "not_accepted", "terms_insufficient", "hold_full", "policy_deadline", "hold_timeout",
 	"denied_before", "denial_budget", "ledger_failed",
-	"anchor_required", "anchor_expired", "roots_unusable", "peer_untrusted",
+	"anchor_required", "anchor_expired", "roots_unusable", "client_certificate", "peer_untrusted",
 	"unlisted_origin", "bad_url",
 	"no_capability",
 	"receipt_differs", "receipt_missing",

@@ -99,7 +99,7 @@ func (u *UnlistedPolicy) UnmarshalText(text []byte) error {
 // changed: SetPeers makes a new one around the same peerState.
 type peer struct {
 	Peer
-	base    http.RoundTripper
+	trust   *trustBase
 	origins []origin
 	signals signalTable
 	strip   *fieldSet // of the caller's header: what this transport sets, or keeps on this side

@@ -183,7 +183,7 @@ func TestRequiredAnchorExpiresBeforeTheResend(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d, _ := DecisionFromResponse(resp); d.Reason != ReasonAnchorRequired || sends.Load() != 1 {
+		if d, _ := DecisionFromResponse(resp); d.Reason != ReasonAnchorExpired || sends.Load() != 1 {
 			t.Errorf("%v after %d sends", d.Reason, sends.Load())
 		}
 	})

@@ -203,8 +203,10 @@ func (c *call) mayResend() refusal {
 	case !r.ok():
 	case p.degraded.Load():
 		r = stop(ReasonPeerDegraded)
-	case p.RequireAnchor && !p.anchors.valid():
-		r = stop(ReasonAnchorRequired)
+	default:
+		if r = c.trust(); !r.ok() {
+			r.outcome = OutcomeRoutingFailed
+		}
 	}
 	if r.ok() && !c.admit() {
 		r = stop(ReasonBreakerOpen)

@@ -2,6 +2,7 @@ package fedhttp
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -35,6 +36,14 @@ type Config struct {
 	Escalator Escalator
 	// Denials keeps rejections. Nil: a NewDenialLedger of its own.
 	Denials DenialLedger
+	// ClientCertificate gives the certificate that is shown to a peer whose server
+	// asks for one. It is called for each handshake, so a certificate that was
+	// renewed is shown on the next connection; sessions are not resumed, since they
+	// would go on under the one before. A nil certificate shows none. An error or a
+	// panic ends the call as OutcomePeerUnavailable with ReasonClientCertificate,
+	// unsent and not tried again. Needs bases that are an *http.Transport without
+	// DialTLS. Nil: what the base has. It must be safe for concurrent use.
+	ClientCertificate func(peer string, request *tls.CertificateRequestInfo) (*tls.Certificate, error)
 	// Correlation looks up who minted a correlation id, where nothing else
 	// spoke. Nil: only Signals.CorrelationPrefixes do.
 	Correlation CorrelationResolver
@@ -72,6 +81,7 @@ type Transport struct {
 	ledger      DenialLedger
 	unrecorded  memoryLedger // denials that the ledger failed to record
 	correlation CorrelationResolver
+	certificate func(string, *tls.CertificateRequestInfo) (*tls.Certificate, error)
 	unlisted    UnlistedPolicy
 	logger      *slog.Logger
 	tracing     *tracing
@@ -121,7 +131,7 @@ type peerState struct {
 func NewTransport(cfg Config) (*Transport, error) {
 	t := &Transport{
 		base: ownBase(cfg.Base), book: cfg.Book, anchors: cfg.Anchors, ledger: cfg.Denials, correlation: cfg.Correlation,
-		unlisted: cfg.Unlisted, logger: cfg.Logger,
+		certificate: cfg.ClientCertificate, unlisted: cfg.Unlisted, logger: cfg.Logger,
 		tracing: newTracing(cfg.TracerProvider, cfg.Propagator), loop: newRetryLoop(),
 		states: make(map[string]*peerState),
 	}
@@ -178,6 +188,13 @@ func (t *Transport) setPeers(peers []Peer, found faults) error {
 		if p.RequireAnchor && t.anchors == nil {
 			found.add(&ConfigError{Peer: i, PeerID: p.ID, Field: "RequireAnchor", Format: "nothing could be sent without Config.Anchors"})
 		}
+		base := p.Base
+		if base == nil {
+			base = t.base
+		}
+		if t.certificate != nil && !clonable(base) {
+			found.add("Peers[%d] (%s): Base: cannot show the certificate of Config.ClientCertificate; %s", i, quote(p.ID), wantClonable)
+		}
 	}
 	t.update.Lock()
 	defer t.update.Unlock()
@@ -208,8 +225,17 @@ func (t *Transport) setPeers(peers []Peer, found faults) error {
 		}
 	}
 	bases := make(map[*http.Transport]http.RoundTripper)
+	before := make(map[string]*trustBase)
+	if old := t.peers.Load(); old != nil {
+		for _, p := range old.peers {
+			before[p.ID] = p.trust
+		}
+	}
 	for _, p := range table.peers {
-		p.base = t.baseOf(p.Base, bases)
+		p.trust = t.trustOf(p, t.baseOf(p.Base, bases), before[p.ID])
+		if p.trust == before[p.ID] {
+			delete(before, p.ID)
+		}
 		p.strip = newFieldSet(slices.Concat(t.tracing.stripped(p.Propagation),
 			[]string{p.signals.policyDigest, p.signals.negotiationEpoch, p.signals.anchorVersion})...)
 	}
@@ -221,7 +247,20 @@ func (t *Transport) setPeers(peers []Peer, found faults) error {
 			closeIdle(clone)
 		}
 	}
+	for _, b := range before {
+		b.closeIdle()
+	}
 	return nil
+}
+
+// trustOf returns the base that p has among those before, where it is the same:
+// its generation and the connections of that go on.
+func (t *Transport) trustOf(p *peer, base http.RoundTripper, before *trustBase) *trustBase {
+	own, _ := base.(*http.Transport)
+	if before != nil && own != nil && own == before.own {
+		return before
+	}
+	return &trustBase{base: base, own: own, peer: p.ID, certificate: t.certificate}
 }
 
 // baseOf returns the base for a peer that has one of its own. t.update is held.
@@ -259,7 +298,8 @@ func (t *Transport) CloseIdleConnections() {
 	}
 	closeIdle(t.base)
 	for _, p := range t.peers.Load().peers {
-		closeIdle(p.base)
+		closeIdle(p.trust.base)
+		p.trust.closeIdle()
 	}
 }
 
