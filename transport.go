@@ -193,7 +193,7 @@ func (t *Transport) setPeers(peers []Peer, found faults) error {
 			base = t.base
 		}
 		if t.certificate != nil && !clonable(base) {
-			found.add("Peers[%d] (%s): Base: cannot show the certificate of Config.ClientCertificate; %s", i, quote(p.ID), wantClonable)
+			found.add(&ConfigError{Peer: i, PeerID: p.ID, Field: "Base", Format: "cannot show the certificate of Config.ClientCertificate; " + wantClonable})
 		}
 	}
 	t.update.Lock()
