@@ -89,11 +89,12 @@ type anchorAnswer struct {
 	issued time.Time
 }
 
-// NewHTTPAnchorSource returns a source, or an error that names every fault in cfg.
+// NewHTTPAnchorSource returns a source, or an error that names every fault in cfg: a
+// [*ConfigError] for each, of no Peer, whose Field is one of HTTPAnchors.
 func NewHTTPAnchorSource(cfg HTTPAnchors) (*HTTPAnchorSource, error) {
 	var found faults
 	fault := func(field, format string, args ...any) {
-		found.add("%s: %s", field, fmt.Sprintf(format, args...))
+		found.add(&ConfigError{Peer: -1, Field: field, Format: format, Args: args})
 	}
 	s := &HTTPAnchorSource{
 		peers: make(map[string]*anchorEndpoint, len(cfg.URLs)), maxBytes: cfg.MaxBytes,

@@ -384,6 +384,9 @@ func TestHTTPAnchorsConfig(t *testing.T) {
 	if err == nil {
 		t.Fatal("no error")
 	}
+	if first, ok := errors.AsType[*ConfigError](err); !ok || first.Peer != -1 || first.Field != "Timeout" {
+		t.Errorf("the first fault is %+v", first)
+	}
 	lines := strings.Split(err.Error(), "\n")
 	for _, want := range [][2]string{
 		{"MaxBytes: ", "-1 is negative"},

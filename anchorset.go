@@ -33,7 +33,7 @@ func (s *anchorSet) addRoot(der []byte) error {
 	}
 	// What crypto/x509 asks of an issuer.
 	signs := cert.KeyUsage == 0 || cert.KeyUsage&x509.KeyUsageCertSign != 0
-	if !cert.BasicConstraintsValid || !cert.IsCA || !signs {
+	if !cert.IsCA || !signs {
 		return fmt.Errorf("is of no CA, but of %s; want those that issue the server's certificate, and not its own", quote(cert.Subject.String()))
 	}
 	if s.roots == nil {

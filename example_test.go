@@ -148,6 +148,21 @@ func ExamplePolicyBook() {
 	// true
 }
 
+// Anchors that peers publish.
+func publishedAnchors() (fedhttp.AnchorSource, error) {
+	anchors, err := fedhttp.NewHTTPAnchorSource(fedhttp.HTTPAnchors{
+		URLs: map[string]string{"org-b": "https://pki.b.example/bundle.json"},
+	})
+	return anchors, err
+}
+
+func TestReadmeAnchors(t *testing.T) {
+	t.Parallel()
+	if anchors, err := publishedAnchors(); anchors == nil || err != nil {
+		t.Errorf("%v, %v", anchors, err)
+	}
+}
+
 // The operator's page.
 func mountStatus(admin *http.ServeMux, transport *fedhttp.Transport, operatorsOnly func(http.Handler) http.Handler) {
 	admin.Handle("GET /federation", operatorsOnly(fedstatus.Handler(transport)))
@@ -178,8 +193,8 @@ func TestReadmeSnippets(t *testing.T) {
 	}
 	bare := func(s string) string { return regexp.MustCompile(`(?m)^\s+`).ReplaceAllString(s, "") }
 	snippets := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllSubmatch(readme, -1)
-	if len(snippets) < 5 {
-		t.Errorf("%d snippets in the README, want the 5 there are", len(snippets))
+	if len(snippets) < 6 {
+		t.Errorf("%d snippets in the README, want the 6 there are", len(snippets))
 	}
 	for _, snippet := range snippets {
 		if !strings.Contains(bare(string(source)), bare(string(snippet[1]))) {
