@@ -19,8 +19,9 @@ type Anchor struct {
 	// An anchor issued before the last good one, issued more than a minute in
 	// the future, or expired is refused.
 	IssuedAt, ExpiresAt time.Time
-	// RefreshHint is how long after a fetch MaintainAnchors fetches again.
-	// Zero: half of the remaining life.
+	// RefreshHint is how long after a fetch MaintainAnchors fetches again, but not
+	// later than at half of the remaining life. Zero: at half of it. Negative is
+	// zero.
 	RefreshHint time.Duration
 	// Roots verify the peer's server certificate, and only that peer's, in place of
 	// those of its base. Nil: the base's, or the system's. Roots that are equal to
@@ -31,9 +32,10 @@ type Anchor struct {
 }
 
 // AnchorSource fetches a peer's current anchor. It is called by one goroutine a
-// peer at a time, must not go through the Transport that it serves, and should
-// end when ctx does. A panic is an error; one that never returns keeps the peer
-// without refreshes, and nothing else.
+// peer at a time and should end when ctx does, within 5 s. It should not go
+// through the Transport that it serves: calls of it with ctx to the same peer go
+// out under the anchor at hand, if any, and are not sent again. A panic is an
+// error; one that never returns keeps the peer without refreshes, and nothing else.
 type AnchorSource interface {
 	FetchAnchor(ctx context.Context, peer string) (Anchor, error)
 }
@@ -60,6 +62,7 @@ var (
 	errFetchHangs  = errors.New("the fetch before has not returned yet")
 	errNoAnchor    = errors.New("no anchor source is configured")
 	errNoAnchorYet = errors.New("there is no anchor yet")
+	errOwnFetch    = errors.New("the anchor source calls the peer that it fetches the anchor of through this Transport, which cannot wait for that")
 	errExpired     = errors.New("the anchor has expired")
 	errAnchorEmpty = errors.New("the anchor is empty: it has no version")
 	errRootsEmpty  = errors.New("the anchor's Roots are empty: nothing would verify")
@@ -140,6 +143,9 @@ func (k *anchorKeeper) lastFetch() (refreshResult, error) {
 // the end of the first fetch wait: a peer whose anchor endpoint is down is not
 // slowed down call by call.
 func (k *anchorKeeper) obtain(ctx context.Context, required bool, interval time.Duration) (waited bool) {
+	if k.fetchesIn(ctx) {
+		return false
+	}
 	k.mu.Lock()
 	ended, flying, tooSoon := k.last, k.flight != nil, time.Now().Before(k.lastAt.Add(interval))
 	k.mu.Unlock()
@@ -158,6 +164,9 @@ func (k *anchorKeeper) obtain(ctx context.Context, required bool, interval time.
 func (k *anchorKeeper) refresh(ctx context.Context, mark uint64, under string, interval time.Duration) (result refreshResult, waited bool, err error) {
 	if k.source == nil {
 		return refreshFailed, false, errNoAnchor
+	}
+	if k.fetchesIn(ctx) {
+		return refreshFailed, false, errOwnFetch
 	}
 	for {
 		k.mu.Lock()
@@ -230,6 +239,12 @@ func (k *anchorKeeper) fly(flight chan struct{}, wait, interval time.Duration) {
 	}
 }
 
+type fetchKey struct{}
+
+// fetchesIn reports whether ctx is that of a fetch of this very anchor. A call
+// that the source makes with it must not wait for what waits for the call.
+func (k *anchorKeeper) fetchesIn(ctx context.Context) bool { return ctx.Value(fetchKey{}) == k }
+
 // sleep reports whether the Transport was still open at the end of d.
 func (k *anchorKeeper) sleep(d time.Duration) bool {
 	if d > 0 {
@@ -248,7 +263,7 @@ func (k *anchorKeeper) fetch() (Anchor, error) {
 	if !k.outstanding.CompareAndSwap(false, true) {
 		return Anchor{}, errFetchHangs
 	}
-	ctx, cancel := context.WithTimeout(k.lifetime, anchorFetchTimeout)
+	ctx, cancel := context.WithTimeout(context.WithValue(k.lifetime, fetchKey{}, k), anchorFetchTimeout)
 	defer cancel()
 	type answer struct {
 		anchor Anchor

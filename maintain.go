@@ -64,11 +64,11 @@ func (k *anchorKeeper) plan(now time.Time, interval time.Duration) {
 		wait = max(interval, min(interval<<(k.failures-1), maintainBackoff))
 	} else {
 		k.failures = 0
-		switch {
-		case a.RefreshHint > 0:
+		if a.RefreshHint > 0 {
 			wait = a.RefreshHint
-		case !a.ExpiresAt.IsZero():
-			wait = a.ExpiresAt.Sub(now) / 2
+		}
+		if half := a.ExpiresAt.Sub(now) / 2; !a.ExpiresAt.IsZero() && (a.RefreshHint <= 0 || half < wait) {
+			wait = half
 		}
 	}
 	// Up to a tenth earlier: a fleet that started together does not fetch together.

@@ -26,7 +26,7 @@ func TestRefreshShared(t *testing.T) {
 		time.Sleep(time.Hour)
 		s.set(vtSlow(3*time.Second, Anchor{Version: "2"}))
 		var tasks []Task
-		for i := range 50 {
+		for i := range 1000 {
 			tasks = append(tasks, Task{ID: fmt.Sprint("t", i)})
 			r.peer.On(tasks[i].ID, fedtest.Delay(time.Second, fedtest.RouteDrop(503))) // all are sent by then
 		}
@@ -153,6 +153,34 @@ func TestRefreshCancel(t *testing.T) {
 	}
 }
 
+// TestRefreshThroughItself: a source that calls the very peer whose anchor it
+// fetches, through the Transport that waits for it, gets what there is at once.
+func TestRefreshThroughItself(t *testing.T) {
+	vtBubble(t, func(t *testing.T) {
+		s := &vtAnchors{}
+		r := vtAnchorRig(t, s)
+		r.peer.On("bundle 2", fedtest.RouteDrop(503))
+		for i, want := range []Outcome{OutcomeDelivered, OutcomeRoutingFailed} {
+			id := fmt.Sprint("bundle ", i+1)
+			var bundle vtResult
+			s.set(func(ctx context.Context) (Anchor, error) {
+				bundle = r.get(ctx, Task{ID: id})
+				return Anchor{Version: id}, bundle.err
+			})
+			if i == 1 {
+				r.peer.On("stale", fedtest.RouteDrop(503))
+			}
+			res := r.get(t.Context(), Task{ID: []string{"first", "stale"}[i]})
+			vtWant(t, "outcome", res.d.Outcome, OutcomeDelivered)
+			vtWant(t, "version", res.d.AnchorVersion, id)
+			vtWant(t, "what the source got", bundle.d.Outcome, want)
+			vtWant(t, "its sends", r.peer.Sends(id), 1)
+			time.Sleep(time.Hour)
+		}
+		vtWant(t, "fetches", s.fetches(), 2)
+	})
+}
+
 // TestRefreshSourceFails: whatever the source does, the call is not resent and
 // the anchor at hand stays; a source that has not returned is not asked again
 // before it has.
@@ -214,7 +242,13 @@ func TestMaintainIntervals(t *testing.T) {
 			return Anchor{Version: "1", RefreshHint: 10 * time.Minute, ExpiresAt: time.Now().Add(2 * time.Hour)}
 		}, 10 * time.Minute},
 		"half of life": {func() Anchor { return Anchor{Version: "1", ExpiresAt: time.Now().Add(2 * time.Hour)} }, time.Hour},
-		"unknown end":  {func() Anchor { return Anchor{Version: "1"} }, time.Hour},
+		"hint beyond half of life": {func() Anchor {
+			return Anchor{Version: "1", RefreshHint: 3 * time.Hour, ExpiresAt: time.Now().Add(2 * time.Hour)}
+		}, time.Hour},
+		"negative hint": {func() Anchor {
+			return Anchor{Version: "1", RefreshHint: -time.Minute, ExpiresAt: time.Now().Add(2 * time.Hour)}
+		}, time.Hour},
+		"unknown end": {func() Anchor { return Anchor{Version: "1"} }, time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			vtBubble(t, func(t *testing.T) {

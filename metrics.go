@@ -82,6 +82,7 @@ func (m *metrics) observe(meter metric.Meter, peers func() []*peer) {
 	oldest := gauge("hold.oldest", "How long the task has waited that has waited longest.")
 	age := gauge("anchor.age", "Time since the trust anchor at hand was fetched or confirmed.")
 	remaining := gauge("anchor.remaining", "Time until the trust anchor at hand expires, where that is known.")
+	due := gauge("anchor.due", "Time until the trust anchor should be fetched anew; negative: it is overdue.")
 	left := made(meter.Int64ObservableGauge("federation.client.denial.budget.remaining", metric.WithUnit("{denial}"),
 		metric.WithDescription("Denials until tasks are refused, where a budget is set.")))
 	state := made(meter.Int64ObservableGauge("federation.client.breaker.state", metric.WithUnit("{breaker}"),
@@ -99,6 +100,9 @@ func (m *metrics) observe(meter metric.Meter, peers func() []*peer) {
 					o.ObserveFloat64(remaining, a.ExpiresAt.Sub(now).Seconds(), of)
 				}
 			}
+			if at, _ := p.anchors.planned(); !at.IsZero() {
+				o.ObserveFloat64(due, at.Sub(now).Seconds(), of)
+			}
 			if n := p.denials.left(now, p.Denial); n >= 0 {
 				o.ObserveInt64(left, int64(n), of)
 			}
@@ -109,7 +113,7 @@ func (m *metrics) observe(meter metric.Meter, peers func() []*peer) {
 			}
 		}
 		return nil
-	}, held, oldest, age, remaining, left, state)
+	}, held, oldest, age, remaining, due, left, state)
 	if err != nil {
 		otel.Handle(err)
 	}

@@ -150,6 +150,7 @@ func TestMetrics(t *testing.T) {
 
 		want = []string{
 			`federation.client.anchor.age{peer.id=b} 8`,
+			fmt.Sprintf(`federation.client.anchor.due{peer.id=b} %.0f`, r.status().AnchorDueAt.Sub(time.Now()).Seconds()),
 			`federation.client.anchor.refreshes{anchor.result=advanced peer.id=b} 2`,
 			fmt.Sprintf(`federation.client.anchor.remaining{peer.id=b} %.0f`, (time.Hour - r.elapsed()).Seconds()),
 			`federation.client.attempts{peer.id=b resend=false verdict=ambiguous} 2`,
@@ -187,7 +188,7 @@ func TestMetrics(t *testing.T) {
 			}
 		})
 		if diff := cmp.Diff(map[string]string{
-			"federation.client.anchor.age": "s", "federation.client.anchor.refreshes": "{refresh}", "federation.client.anchor.remaining": "s",
+			"federation.client.anchor.age": "s", "federation.client.anchor.due": "s", "federation.client.anchor.refreshes": "{refresh}", "federation.client.anchor.remaining": "s",
 			"federation.client.attempts": "{attempt}", "federation.client.breaker.state": "{breaker}", "federation.client.decisions": "{decision}",
 			"federation.client.denial.budget.remaining": "{denial}", "federation.client.denials": "{denial}", "federation.client.escalations": "{escalation}",
 			"federation.client.held": "{task}", "federation.client.hold.duration": "s", "federation.client.hold.oldest": "s",

@@ -150,6 +150,7 @@ func TestExposition(t *testing.T) {
 	slices.Sort(got)
 	want := []string{
 		"federation_client_anchor_age_seconds",
+		"federation_client_anchor_due_seconds",
 		"federation_client_anchor_refreshes_total",
 		"federation_client_anchor_remaining_seconds",
 		"federation_client_attempts_total",
