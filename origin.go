@@ -129,7 +129,7 @@ func parseOrigin(s string) (origin, error) {
 		// url.Parse quotes its whole input, and that may hold a password.
 		return origin{}, errors.New("is no URL")
 	}
-	if u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Opaque != "" || u.ForceQuery || u.Path != "" && u.Path != "/" {
+	if u.User != nil || u.RawQuery != "" || strings.Contains(s, "#") || u.Opaque != "" || u.ForceQuery || u.Path != "" && u.Path != "/" {
 		return origin{}, errors.New("has more than scheme, host and port")
 	}
 	return originOf(u)

@@ -21,7 +21,7 @@ func faultyPeers() ([]fedhttp.Peer, []string) {
 		{ID: "c", Origins: []string{"https://c.example", "https://b.example:0443"}},
 		{ID: "d\n", Origins: []string{
 			"http://d.example", "ftp://d.example", "https://user:hunter2@d.example", "https://d.example/v1", "https://bücher.example",
-			"d.example", "https://d.example:0", "%zz", "",
+			"d.example", "https://d.example:0", "%zz", "", "https://d.example#",
 		}},
 		{
 			ID: "e", Origins: []string{"https://e.example"},
@@ -46,7 +46,7 @@ func faultyPeers() ([]fedhttp.Peer, []string) {
 	}
 	return peers, []string{
 		`Peers[1] (""): ID`, `Peers[1] (""): Origins`, `Peers[2] ("b"): ID`, `Peers[3] ("c"): Origins[1]: https://b.example is claimed by peer "b" too`, `Peers[4] ("d\n"): ID`,
-		`Origins[0]`, `Origins[1]`, `Origins[2]`, `Origins[3]`, `Origins[4]`, `Origins[5]`, `Origins[6]`, `Origins[7]`, `Origins[8]`,
+		`Origins[0]`, `Origins[1]`, `Origins[2]`, `Origins[3]`, `Origins[4]`, `Origins[5]`, `Origins[6]`, `Origins[7]`, `Origins[8]`, `Origins[9]`,
 		`Routes[0].Pattern`, `Routes[1].Pattern`, `Routes[2].Pattern`, `Routes[3].Pattern`, `Routes[5].Pattern`, `Routes[6].Task.Capability`,
 		`Signals.PolicyEvaluated`, `Signals.CorrelationID`, `Signals.AnchorIssuedAt`, `Signals.PolicyReason`, `Signals.Receipt`, `Signals.Degraded`,
 		`Signals.CorrelationPrefixes[""]: an empty`, `Signals.CorrelationPrefixes["x"]: "`, `Signals.CorrelationPrefixes["a.]\"b,"]: the prefix`,

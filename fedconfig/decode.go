@@ -298,7 +298,7 @@ func (d *decoder) scalar(n *node, v reflect.Value, at *spot) {
 	case t == durationType:
 		ok = is(text) && set(v, value, time.ParseDuration)
 	case t == timeType:
-		ok = is(text) && set(v, value, func(s string) (time.Time, error) { return time.Parse(time.RFC3339, s) })
+		ok = is(text) && set(v, value, parseTime)
 	case isEnum(t):
 		ok = is(text) && slices.Contains(tokensOf(t), value) &&
 			v.Addr().Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(value)) == nil
@@ -351,6 +351,16 @@ func set[T any](v reflect.Value, s string, parse func(string) (T, error)) bool {
 }
 
 var errForm = errors.New("not in the file's form")
+
+var strictTime = regexp.MustCompile(`^[-0-9]+T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[-+]([01][0-9]|2[0-3]):[0-5][0-9])$`)
+
+// parseTime takes what is in RFC 3339; time.Parse takes more.
+func parseTime(s string) (time.Time, error) {
+	if !strictTime.MatchString(s) {
+		return time.Time{}, errForm
+	}
+	return time.Parse(time.RFC3339, s)
+}
 
 func parseBool(s string) (bool, error) {
 	if s != "true" && s != "false" {

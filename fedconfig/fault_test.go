@@ -280,8 +280,8 @@ peers:
 - id: ${FEDCONFIG_UNSET}${FEDCONFIG_UNSET_TOO}
   origins: ["https://${FEDCONFIG HOST}", "https://${FEDCONFIG_HOST", "https://${}"]
   require_task: ${FEDCONFIG_NUMBER}
-  default_terms: {a: "${FEDCONFIG_LARGE}", b: "${FEDCONFIG_LARGE}", c: 1, d: "${FEDCONFIG_LARGE}"}
-  retry: {min_backoff: 1s, max_backoff: 2s}
+  default_terms: {a: "${FEDCONFIG_LARGE}"}
+  signals: {policy_reason: "${FEDCONFIG_LARGE}", degraded: X-D, receipt: "${FEDCONFIG_LARGE}"}
 `)
 	if diff := cmp.Diff([]string{
 		"3:7: peers[0].id: ${FEDCONFIG_UNSET_TOO} is not set in the environment",
@@ -290,7 +290,7 @@ peers:
 		`4:42: peers[0].origins[1]: "${FEDCONFIG_HOST" is no reference; want ${NAME} of letters, digits and underscores, or $$ for a dollar`,
 		`4:70: peers[0].origins[2]: "${" is no reference; want ${NAME} of letters, digits and underscores, or $$ for a dollar`,
 		`5:17: peers[0].require_task: what "${FEDCONFIG_NUMBER}" stands for does not fit; want true or false`,
-		`6:47: peers[0].default_terms["b"]: makes the values with a dollar more than 1048576 bytes in all; want less`,
+		`7:28: peers[0].signals.policy_reason: makes the values with a dollar more than 1048576 bytes in all; want less`,
 	}, bad); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
