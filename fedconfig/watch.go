@@ -3,6 +3,7 @@ package fedconfig
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"path/filepath"
@@ -55,7 +56,8 @@ func OnReload(f func([]fedhttp.Peer)) WatchOption { return func(w *watch) { w.on
 func OnError(f func(error)) WatchOption { return func(w *watch) { w.onError = f } }
 
 // Watch sets t's peers from the file, and again whenever the file changes. It
-// blocks until ctx ends and returns the context's cause; nothing else ends it.
+// blocks until ctx ends, and returns the context's cause, or until a change finds t
+// closed, and returns [fedhttp.ErrClosed]. Nothing else ends it.
 //
 // A file that has faults, is missing or cannot be read changes nothing: t keeps
 // the last good peers, or those that it was made with. That is reported once,
@@ -63,13 +65,15 @@ func OnError(f func(error)) WatchOption { return func(w *watch) { w.onError = f 
 // change: all peers or none, and calls that are in flight or held keep the
 // configuration that they began with.
 //
-// The folder of the file is watched, so that editors that rename, and the
-// symbolic links that Kubernetes swaps for a ConfigMap, are seen. Many events at
-// once are one reading: 100 ms after the last, or 1 s after the first. Since a
-// kernel can lose events, and some file systems have none, the file is also read
-// every 30 s (see [WithInterval]); a file with the same content is not applied
-// again. A writer that takes longer than 100 ms should write another file and
-// rename it.
+// The folder that path names the file in is watched, so that editors that rename,
+// and the symbolic links that Kubernetes swaps for a ConfigMap, are seen. Where
+// path is a link that leads elsewhere, or a folder on its way is one, a change
+// behind the link is not. Many events at once are one reading: 100 ms after the
+// last, or 1 s after the first. Since a kernel can lose events, and some file
+// systems have none, the file is also read every 30 s (see [WithInterval]), which
+// finds what the events do not tell; a file with the same content is not applied
+// again. One that is empty is read once more after 100 ms, since most writers
+// begin so. A writer that takes longer should write another file and rename it.
 func Watch(ctx context.Context, path string, t *fedhttp.Transport, opts ...WatchOption) error {
 	w := &watch{path: path, transport: t, interval: defaultInterval}
 	for _, opt := range opts {
@@ -107,6 +111,7 @@ type watch struct {
 
 	watcher  *fsnotify.Watcher // nil: there are no events
 	last     []byte            // the content that was looked at last; nil: none
+	emptied  bool              // the file was empty when it was read last
 	reported string            // the error that was reported last
 }
 
@@ -150,25 +155,37 @@ func (w *watch) run(ctx context.Context, wake <-chan struct{}) error {
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
+			continue
 		case <-wake:
 			if since.IsZero() {
 				since = time.Now()
 			}
 			still.Reset(max(0, min(quiet, restless-time.Since(since))))
+			continue
 		case <-still.C:
 			since = time.Time{}
-			w.look()
 		case <-tick.C:
-			if since.IsZero() { // else somebody is writing just now
-				w.look()
+			if !since.IsZero() { // somebody is writing just now
+				continue
 			}
+		}
+		switch err := w.look(); {
+		case errors.Is(err, errEmptied):
+			still.Reset(quiet)
+		case err != nil:
+			return err
 		}
 	}
 	return context.Cause(ctx)
 }
 
-// look reads the file, and applies it where it is not what it was.
-func (w *watch) look() {
+// errEmptied is that the file has just become empty. Most writers begin so, and it
+// should be read once more before that is a fault.
+var errEmptied = errors.New("has just become empty")
+
+// look reads the file, and applies it where it is not what it was. Its error is
+// errEmptied, or what ends the watch.
+func (w *watch) look() error {
 	var unwatched error
 	if w.watcher != nil {
 		// Before reading, so that no change falls between. A folder that was
@@ -179,25 +196,33 @@ func (w *watch) look() {
 	if err != nil {
 		w.last = nil // what comes next is news
 		w.fail(err)
-		return
+		return nil
 	}
 	if unwatched != nil {
 		w.fail(unwatched)
 	}
+	before := w.emptied
+	if w.emptied = len(data) == 0; w.emptied && !before {
+		return errEmptied
+	}
 	if w.last != nil && bytes.Equal(data, w.last) {
-		return
+		return nil
 	}
 	w.last = data
 	peers, err := w.apply(data)
+	if errors.Is(err, fedhttp.ErrClosed) {
+		return err
+	}
 	if err != nil {
 		w.fail(err)
-		return
+		return nil
 	}
 	w.reported = ""
 	w.log().Info("fedconfig: the peers of the file are in effect", "file", w.path, "peers", len(peers))
 	if w.onReload != nil {
 		w.onReload(peers)
 	}
+	return nil
 }
 
 func (w *watch) apply(data []byte) ([]fedhttp.Peer, error) {
@@ -210,7 +235,11 @@ func (w *watch) apply(data []byte) ([]fedhttp.Peer, error) {
 			c.doc.Peers[i].Base = w.base(p)
 		}
 	}
-	if err := w.transport.SetPeers(c.doc.Peers); err != nil {
+	err = w.transport.SetPeers(c.doc.Peers)
+	if errors.Is(err, fedhttp.ErrClosed) {
+		return nil, err
+	}
+	if err != nil {
 		// Of what this transport cannot do, such as anchors, parse knows nothing.
 		found := faults{file: w.path}
 		c.explain(err, &found)

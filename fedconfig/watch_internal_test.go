@@ -2,6 +2,7 @@ package fedconfig
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -94,4 +95,76 @@ func TestWatchReports(t *testing.T) {
 			t.Errorf("log:\n%s", got)
 		}
 	})
+}
+
+// TestWatchEmptied: a file that is empty while it is written is no fault, and one
+// that stays so is.
+func TestWatchEmptied(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "peers.yaml")
+	put := func(content string) {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		transport, err := fedhttp.NewTransport(fedhttp.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer transport.Close()
+		start := time.Now()
+		var seen []string
+		see := func(what string) { seen = append(seen, fmt.Sprintf("%s at %v", what, time.Since(start))) }
+		w := &watch{
+			path: path, transport: transport, interval: defaultInterval, logger: slog.New(slog.DiscardHandler),
+			onReload: func(peers []fedhttp.Peer) { see(peers[0].ID) },
+			onError:  func(err error) { see(strings.TrimPrefix(err.Error(), path)) },
+		}
+		wake := make(chan struct{})
+		put("") // also at the beginning
+		go func() { _ = w.run(t.Context(), wake) }()
+		time.Sleep(50 * time.Millisecond)
+		put(onePeer(1))
+		time.Sleep(950 * time.Millisecond) // until 1 s
+		put("")
+		wake <- struct{}{}
+		time.Sleep(150 * time.Millisecond)
+		put(onePeer(2))
+		time.Sleep(850 * time.Millisecond) // until 2 s
+		put("")
+		wake <- struct{}{}
+		time.Sleep(2 * time.Minute)
+		put(onePeer(3))
+		wake <- struct{}{}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		want := "p1 at 100ms\np2 at 1.2s\n:1:1: is empty; want peers at 2.2s\np3 at 2m2.1s"
+		if got := strings.Join(seen, "\n"); got != want {
+			t.Errorf("seen:\n%s\nwant:\n%s", got, want)
+		}
+	})
+}
+
+// TestWatchClosed: on a transport that is closed nothing is in effect any more.
+func TestWatchClosed(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "peers.yaml")
+	if err := os.WriteFile(path, []byte(onePeer(1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	transport, err := fedhttp.NewTransport(fedhttp.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := transport.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	if err := Watch(t.Context(), path, transport, WithLogger(slog.New(slog.NewTextHandler(&log, nil)))); !errors.Is(err, fedhttp.ErrClosed) {
+		t.Errorf("Watch: %v", err)
+	}
+	if log.Len() > 0 {
+		t.Errorf("log:\n%s", log.String())
+	}
 }
