@@ -26,9 +26,11 @@ func (c *captured) settle(method string) {
 	case c.bodiless(method):
 	case len(r.TransferEncoding) > 0:
 		c.unchunk()
-	case isGzip(r.Header) && !zipped: // the length is that of another text
+	case isGzip(r.Header) && (!zipped || r.ContentLength < 0): // which has an end of its own, and once decoded another length
 	case r.ContentLength >= 0:
 		c.measure()
+	case r.ProtoMajor < 2 && len(c.body) > 0 && r.StatusCode >= 400:
+		c.note("the body ends with the connection, which is also how one breaks off: no dialect reads it")
 	}
 	c.unzip()
 	c.bound()
@@ -97,7 +99,7 @@ func (c *captured) unzip() {
 	}
 	delete(r.Header, "Content-Encoding")
 	delete(r.Header, "Content-Length")
-	r.Uncompressed = true
+	r.Uncompressed, r.ContentLength = true, -1
 	c.note("gzip is taken as decoded, as net/http does where it has asked for it by itself; get and proxy do not ask, and no dialect reads what a peer compresses all the same")
 }
 
@@ -114,5 +116,4 @@ func (c *captured) bound() {
 		c.body = c.body[:maxBody]
 		c.note("only the first %d bytes of the body were kept; no more than 4096 are ever looked at", maxBody)
 	}
-	c.response.ContentLength = int64(len(c.body))
 }

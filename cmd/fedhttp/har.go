@@ -111,7 +111,7 @@ func (e *harEntry) read(method string) (*captured, error) {
 	}
 	r := &http.Response{
 		StatusCode: status, Status: fmt.Sprintf("%d %s", status, http.StatusText(status)),
-		Header: http.Header{}, Body: http.NoBody,
+		Header: http.Header{}, Body: http.NoBody, ContentLength: -1,
 	}
 	r.ProtoMajor, r.ProtoMinor = harVersion(e.Response.HTTPVersion)
 	r.Proto = fmt.Sprintf("HTTP/%d.%d", r.ProtoMajor, r.ProtoMinor)
@@ -133,7 +133,11 @@ func (e *harEntry) read(method string) (*captured, error) {
 		c.body = decoded
 	}
 	// Browsers write the body decoded, whatever the header says of it.
+	r.TransferEncoding = r.Header["Transfer-Encoding"]
 	delete(r.Header, "Transfer-Encoding")
+	if r.Header.Get("Content-Length") != "" {
+		r.ContentLength = int64(len(c.body))
+	}
 	c.bodiless(cmp.Or(method, c.method))
 	c.unzip()
 	c.bound()

@@ -61,6 +61,9 @@ func readResponse(data []byte, method string) (*captured, error) {
 		if resp.StatusCode == http.StatusSwitchingProtocols || !c.before(resp, rest) {
 			c.response, c.body = resp, rest
 			c.settle(method)
+			if resp.StatusCode == http.StatusSwitchingProtocols {
+				c.note("this is what a transport does for a program that has asked to switch; get and proxy do not ask, and take it for ambiguous")
+			}
 			return c, nil
 		}
 		data = rest
