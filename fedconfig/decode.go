@@ -132,11 +132,7 @@ func want(t reflect.Type) string {
 	}
 	switch t.Kind() {
 	case reflect.Struct:
-		keys := make([]string, 0, t.NumField())
-		for _, f := range fieldsOf(t) {
-			keys = append(keys, f.key)
-		}
-		return "a mapping of " + strings.Join(keys, ", ")
+		return "a mapping of " + strings.Join(keysOf(t), ", ")
 	case reflect.Slice:
 		return "a list"
 	case reflect.Map:
@@ -158,15 +154,12 @@ func (d *decoder) object(n *node, v reflect.Value, at *spot) {
 		return
 	}
 	fields := fieldsOf(t)
-	keys := make([]string, len(fields))
-	for i, f := range fields {
-		keys[i] = f.key
-	}
+	keys := keysOf(t)
 	seen := make(map[string]place, len(n.pairs))
 	for _, p := range n.pairs {
 		i := indexOf(keys, p.key)
 		if i < 0 {
-			d.unknownKey(p.key, keys, at)
+			d.unknownKey(p.key, t, at)
 			continue
 		}
 		f := fields[i]
@@ -198,12 +191,21 @@ func indexOf(keys []string, key *node) int {
 	return -1
 }
 
-func (d *decoder) unknownKey(key *node, keys []string, at *spot) {
+func (d *decoder) unknownKey(key *node, in reflect.Type, at *spot) {
 	if d.full() {
 		d.add(key.place, "", "") // to be counted only
 		return
 	}
-	switch near := nearest(key.text, keys); {
+	keys := keysOf(in)
+	near := nearest(key.text, keys)
+	for _, f := range fieldsOf(in) { // it may belong further down
+		if t := in.Field(f.index).Type; near == "" && t.Kind() == reflect.Struct {
+			if below := nearest(key.text, keysOf(t)); below != "" {
+				near = f.key + "." + below
+			}
+		}
+	}
+	switch {
 	case key.kind == mapping || key.kind == sequence:
 		d.add(key.place, at.path, "%v is no key; want one of %s", key.kind, strings.Join(keys, ", "))
 	case near != "":

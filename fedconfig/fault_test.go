@@ -152,12 +152,20 @@ func TestFaults(t *testing.T) {
 		file, content string
 		want          []string
 	}{
-		"empty":             {"p.yaml", "", []string{"1:1: is empty; want peers"}},
+		"empty":     {"p.yaml", "", []string{"1:1: is empty; want peers"}},
+		"null":      {"p.yaml", "null", []string{"1:1: is empty; want peers"}},
+		"JSON null": {"p.json", "\nnull", []string{"1:1: is empty; want peers"}},
+		"misplaced keys": {"p.yaml", "peers:\n- id: a\n  origins: [https://a.example]\n  max_atempts: 1\n  policyEvaluated: x\n  routes: [{pattern: /, capability: c}]\n  hold: {receipt: verify}", []string{
+			`4:3: peers[0]: unknown key "max_atempts"; did you mean retry.max_attempts?`,
+			`5:3: peers[0]: unknown key "policyEvaluated"; did you mean signals.policy_evaluated?`,
+			`6:25: peers[0].routes[0]: unknown key "capability"; did you mean task.capability?`,
+			`7:10: peers[0].hold: unknown key "receipt"; want one of max, max_wait, release_rate`,
+		}},
 		"blank JSON":        {"p.json", " \n", []string{"1:1: is empty; want peers"}},
 		"comment":           {"p.yaml", "# none\n", []string{"1:1: is empty; want peers"}},
 		"no peers key":      {"p.yaml", "version: 1\n", []string{"1:1: peers: is missing; want a list"}},
 		"no peers":          {"p.yaml", "peers: []", []string{"1:8: peers: has no peer; want at least one"}},
-		"null":              {"p.json", `{"peers": null}`, []string{"1:11: peers: has no value; want a list, or the key left out for the default"}},
+		"peers null":        {"p.json", `{"peers": null}`, []string{"1:11: peers: has no value; want a list, or the key left out for the default"}},
 		"not a mapping":     {"p.yaml", "- a\n", []string{"1:1: is a list; want a mapping of version, peers"}},
 		"camel case":        {"p.yaml", "peers: [" + ok + "]\nPeers: []\n", []string{`2:1: unknown key "Peers"; did you mean peers?`}},
 		"complex key":       {"p.yaml", "peers: [" + ok + "]\n? [a]\n: b\n", []string{"2:3: a list is no key; want one of version, peers"}},

@@ -97,6 +97,14 @@ func fieldsOf(t reflect.Type) []field {
 	return all
 }
 
+func keysOf(t reflect.Type) []string {
+	var keys []string
+	for _, f := range fieldsOf(t) {
+		keys = append(keys, f.key)
+	}
+	return keys
+}
+
 // keyOf returns the file's key for a Go name: "TrustHTTP2Refusal" is
 // trust_http2_refusal.
 func keyOf(name string) string {

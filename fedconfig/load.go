@@ -51,7 +51,7 @@ func (c *config) decode(name string, data []byte, found *faults) {
 		format = parseJSON
 	}
 	n := format(data, found)
-	if n == nil {
+	if n == nil || n.kind == null {
 		found.add(place{}, "", "is empty; want peers")
 		return
 	}

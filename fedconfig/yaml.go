@@ -45,11 +45,7 @@ func parseYAML(data []byte, found *faults) *node {
 		return nil
 	}
 	b := yamlBuilder{found: found, made: make(map[*yaml.Node]*node)}
-	n := b.node(first.Content[0])
-	if n.kind == null {
-		return nil
-	}
-	return n
+	return b.node(first.Content[0])
 }
 
 // addSyntax reports what the parser says, and what is often behind it.
