@@ -82,6 +82,20 @@ func (c *client) FetchAnchor(ctx context.Context, peer string) (fedhttp.Anchor, 
 // anchor is the version of the anchor at hand.
 func (c *client) anchor() string { return c.transport.Status()[0].AnchorVersion }
 
+// awaitTaken returns once the Transport of a client that is maintained has taken
+// what its source has at the call: once the next fetch begins, as there is one at
+// a time.
+func (c *client) awaitTaken(ctx context.Context, t *testing.T) {
+	t.Helper()
+	before := c.fetches.Load()
+	eventually(ctx, t, "another fetch", func() error {
+		if c.fetches.Load() == before {
+			return errors.New("none has begun")
+		}
+		return nil
+	})
+}
+
 // send sends a task and returns what became of it.
 func (c *client) send(ctx context.Context, task string) (fedhttp.Decision, error) {
 	ctx = fedhttp.ContextWithTask(ctx, fedhttp.Task{ID: task})

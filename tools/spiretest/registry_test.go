@@ -83,9 +83,9 @@ func (r *registry) total() (given, deliveries int) {
 	return len(r.delivered), deliveries
 }
 
-// failedHandshakes counts those that a client broke off.
-func (r *registry) failedHandshakes() int {
-	return strings.Count(r.errs.String(), "TLS handshake error")
+// refused counts the handshakes in which a client has refused our certificate.
+func (r *registry) refused() int {
+	return strings.Count(r.errs.String(), "remote error: tls: bad certificate")
 }
 
 // signer is the authority that has signed what identity has now: the key ID

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 	"github.com/spiffe/go-spiffe/v2/workloadapi"
 
@@ -36,7 +37,7 @@ func TestRotation(t *testing.T) {
 	c := newClient(t, ours, b, r, 3)
 	once := newClient(t, ours, b, r, 1)      // sends nothing again
 	late := newClient(t, ours, b, r, 3)      // hears of nothing in time
-	toLeft := newClient(t, ours, b, left, 3) // of the other registry
+	toLeft := newClient(t, ours, b, left, 3) // of the other registry, to which it stays connected
 	clients := []*client{c, once, late, toLeft}
 	for i, each := range clients {
 		each.deliver(ctx, t, fmt.Sprintf("before-%d", i), 1)
@@ -52,8 +53,8 @@ func TestRotation(t *testing.T) {
 	b.show(ctx, t, "localauthority", "x509", "activate", "-authorityID", next)
 	awaitSigner(ctx, t, theirs, next)
 	t.Logf("the registry's certificate is by the authority %s", next)
-	for _, each := range clients {
-		each.transport.CloseIdleConnections()
+	for _, each := range []*client{c, once, late} {
+		each.transport.CloseIdleConnections() // they would do for the registry that they were opened to
 	}
 	testStale(ctx, t, c, once)
 	awaitAuthorities(ctx, t, c.bundles, b.trustDomain(), old, next)
@@ -66,11 +67,10 @@ func TestRotation(t *testing.T) {
 	awaitAuthorities(ctx, t, ours, b.trustDomain(), old, next)
 	b.show(ctx, t, "localauthority", "x509", "taint", "-authorityID", old)
 	b.show(ctx, t, "localauthority", "x509", "revoke", "-authorityID", old)
-	for _, each := range []*client{c, toLeft} {
-		awaitAuthorities(ctx, t, each.bundles, b.trustDomain(), next)
-		each.transport.CloseIdleConnections()
+	for _, bundles := range []x509bundle.Source{c.bundles, toLeft.bundles, ours} {
+		awaitAuthorities(ctx, t, bundles, b.trustDomain(), next)
 	}
-	awaitAuthorities(ctx, t, ours, b.trustDomain(), next)
+	toLeft.awaitTaken(ctx, t)
 	testRenewed(ctx, t, c)
 	testRevoked(ctx, t, toLeft)
 	testLate(ctx, t, late, ours, b)
@@ -90,9 +90,9 @@ func testStale(ctx context.Context, t *testing.T, c, once *client) {
 		t.Fatalf("with the old bundle: %v; want an x509.UnknownAuthorityError", err)
 	}
 	t.Logf("a client that may send once: %v\n    outcome %v, reason %v, delivery %v, attempts %d", err, d.Outcome, d.Reason, d.Delivery, d.Attempts)
-	fetches, failed := c.fetches.Load(), c.registry.failedHandshakes()
+	fetches, refused := c.fetches.Load(), c.registry.refused()
 	resent := c.deliver(ctx, t, "stale", tasks)
-	fetches, failed = c.fetches.Load()-fetches, c.registry.failedHandshakes()-failed
+	fetches, refused = c.fetches.Load()-fetches, c.registry.refused()-refused
 	if resent == 0 {
 		t.Error("nothing was sent again: no task has met the new authority with the old bundle")
 	}
@@ -100,8 +100,8 @@ func testStale(ctx context.Context, t *testing.T, c, once *client) {
 		t.Errorf("%d fetches of the bundle; want one for all", fetches)
 	}
 	t.Logf("a client that may send again: %d tasks at once, each delivered once\n"+
-		"    %d sent again, fetches of the bundle: %d, handshakes that the registry saw fail: %d\n    the anchor is %s",
-		tasks, resent, fetches, failed, c.anchor())
+		"    %d sent again, fetches of the bundle: %d, certificates refused, as the registry saw it: %d\n    the anchor is %s",
+		tasks, resent, fetches, refused, c.anchor())
 }
 
 // testRenewed is about a client that has heard of all in time.
@@ -114,12 +114,15 @@ func testRenewed(ctx context.Context, t *testing.T, c *client) {
 }
 
 // testRevoked is about a registry that still has a certificate by the authority
-// that was revoked.
+// that was revoked, and an open connection, which is worth no more than that.
 func testRevoked(ctx context.Context, t *testing.T, c *client) {
 	t.Helper()
 	d, err := c.refuse(ctx, t, "revoked")
 	if unknown := (x509.UnknownAuthorityError{}); !errors.As(err, &unknown) {
 		t.Fatalf("under a revoked authority: %v; want an x509.UnknownAuthorityError", err)
+	}
+	if d.Reason != fedhttp.ReasonAnchorUnchanged {
+		t.Errorf("reason %v; want %v", d.Reason, fedhttp.ReasonAnchorUnchanged)
 	}
 	t.Logf("a registry with a certificate by the revoked authority: %v\n    outcome %v, reason %v, delivery %v, attempts %d", err, d.Outcome, d.Reason, d.Delivery, d.Attempts)
 }
