@@ -134,6 +134,7 @@ example-check: ## run the example with -json and check its figures
 	@go build -C tools/figures -o "$(BIN)/figures" .
 	@echo "== example: run and check the figures"
 	@"$(BIN)/figures" "$(BIN)/example" -json
+	@"$(BIN)/example" -tls -json
 
 observability-check: ## look up what the dashboard and the alerts name in the example's metrics
 	@echo "== test ./tools/observability"

@@ -53,13 +53,32 @@ type boundaryFigures struct {
 
 type boundaryExtras struct {
 	sends, dropped int    // at B's routing layer, and those that it answered itself
+	brokenOff      int    // handshakes of A with B's gateway
 	nextTask       string // what became of an ordinary task afterwards
 }
 
+// newBoundary opens the organisations of the first incident.
 func newBoundary() *organisations {
+	return boundaryOrganisations(func(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/"+gated+"/") })
+}
+
+// newTLSBoundary is the same with certificates in place of a header: what drops
+// A's tasks is their own handshake.
+func newTLSBoundary() (*organisations, error) {
+	o := boundaryOrganisations(func(*http.Request) bool { return false })
+	edge, err := openEdge(strings.TrimPrefix(o.b.URL, "http://"))
+	if err != nil {
+		o.close()
+		return nil, err
+	}
+	o.edge = edge
+	return o, nil
+}
+
+func boundaryOrganisations(checksAnchor func(*http.Request) bool) *organisations {
 	return openOrganisations(fedtest.Config{
 		QuarantineAt: quarantineAt,
-		ChecksAnchor: func(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/"+gated+"/") },
+		ChecksAnchor: checksAnchor,
 		Policy: func(r fedtest.Request) fedtest.Verdict {
 			if r.Capability == narrowed && r.Header.Get(headerScope) != allowedScope {
 				return fedtest.Verdict{Deny: true, Reason: "SCOPE_NARROWED"}
@@ -85,9 +104,8 @@ func boundaryTasks() []fedhttp.Task {
 	return tasks
 }
 
-// runBoundary replays the incident with one client.
-func runBoundary(ctx context.Context, newClient makeClient) (f boundaryFigures, x boundaryExtras, err error) {
-	o := newBoundary()
+// runBoundary replays the incident with one client, and closes o.
+func runBoundary(ctx context.Context, o *organisations, newClient makeClient) (f boundaryFigures, x boundaryExtras, err error) {
 	defer o.close()
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -98,10 +116,12 @@ func runBoundary(ctx context.Context, newClient makeClient) (f boundaryFigures, 
 	defer a.close()
 	// The day before: A looks at what B offers, and holds B's anchor from then
 	// on. (The stock client fetched it when it started.) Then B rotates.
-	if err := getJSON(ctx, a.Client, o.b.CapabilitiesURL(), nil); err != nil {
+	if err := getJSON(ctx, a.Client, o.registry()+fedtest.CapabilitiesPath, nil); err != nil {
 		return f, x, err
 	}
-	o.b.Rotate()
+	if err := o.rotate(); err != nil {
+		return f, x, err
+	}
 
 	tasks := boundaryTasks()
 	queue := make(chan fedhttp.Task, len(tasks))
@@ -115,7 +135,11 @@ func runBoundary(ctx context.Context, newClient makeClient) (f boundaryFigures, 
 	for range boundaryCalls {
 		workers.Go(func() {
 			for task := range queue {
-				decision, err := a.send(ctx, o.b.URL+"/"+task.Capability+"/"+task.ID, task)
+				at := o.registry()
+				if task.Capability == gated {
+					at = o.gateway()
+				}
+				decision, err := a.send(ctx, at+"/"+task.Capability+"/"+task.ID, task)
 				mu.Lock()
 				f.Tasks++
 				if errors.Is(err, fedhttp.ErrScopeDenied) {
@@ -135,7 +159,7 @@ func runBoundary(ctx context.Context, newClient makeClient) (f boundaryFigures, 
 	// The figures are taken. What is A's standing with B now?
 	next := fedhttp.Task{ID: "next-day", Capability: ordinary}
 	x.nextTask = "ran"
-	if _, err := a.send(ctx, o.b.URL+"/"+ordinary+"/"+next.ID, next); err != nil {
+	if _, err := a.send(ctx, o.registry()+"/"+ordinary+"/"+next.ID, next); err != nil {
 		x.nextTask = "refused"
 		for _, e := range o.b.Engine.Log() {
 			if e.Capability == ordinary {
@@ -159,7 +183,10 @@ func (o *organisations) countBoundary(f *boundaryFigures, x *boundaryExtras) {
 			f.Recovered++
 		}
 	}
-	f.AnchorRefreshes = o.b.AnchorFetchesSinceRotation()
+	f.AnchorRefreshes = o.anchorFetches()
+	if o.edge != nil {
+		x.brokenOff = int(o.edge.gateway.refused.Load())
+	}
 	f.Escalations = o.received(escalationsPath)
 	routing := o.b.Routing.LedgerOf(orgA)
 	x.sends, x.dropped = routing.Requests, routing.Requests-routing.Delivered

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,13 +22,17 @@ func fedhttpClient(traces *traces, metrics *metrics) makeClient {
 		base, book := newBase(), &fedhttp.PolicyBook{}
 		coord := &coordinator{ctx: ctx, url: o.c.URL, book: book, fail: fail}
 		esc := &escalator{ctx: ctx, url: o.c.URL, fail: fail}
+		anchors, err := newAnchors(o, base)
+		if err != nil {
+			return nil, err
+		}
 		transport, err := fedhttp.NewTransport(fedhttp.Config{
 			Base: base,
 			Book: book,
 			Peers: []fedhttp.Peer{
 				{
 					ID:      orgB,
-					Origins: []string{o.b.URL},
+					Origins: slices.Compact([]string{o.registry(), o.gateway()}),
 					// What B grants a task that names no agreed policy. A task that
 					// demands more is not sent without an agreement.
 					DefaultTerms: defaultTerms,
@@ -44,11 +49,7 @@ func fedhttpClient(traces *traces, metrics *metrics) makeClient {
 				},
 				{ID: orgC, Origins: []string{o.c.URL}},
 			},
-			// It must not go through the Transport that it serves.
-			Anchors: anchorSource{
-				client: &http.Client{Transport: base},
-				urls:   map[string]string{orgB: o.b.AnchorURL(), orgC: o.c.AnchorURL()},
-			},
+			Anchors:        anchors,
 			Coordinator:    coord,
 			Escalator:      esc,
 			TracerProvider: traces.provider,
@@ -72,6 +73,28 @@ func fedhttpClient(traces *traces, metrics *metrics) makeClient {
 			},
 		}, nil
 	}
+}
+
+// newAnchors makes the source of the peers' anchors. It must not go through the
+// Transport that it serves.
+func newAnchors(o *organisations, base http.RoundTripper) (fedhttp.AnchorSource, error) {
+	wellKnown := anchorSource{
+		client: &http.Client{Transport: base},
+		urls:   map[string]string{orgB: o.b.AnchorURL(), orgC: o.c.AnchorURL()},
+	}
+	if o.edge == nil {
+		return wellKnown, nil
+	}
+	// B's anchor is a bundle of CA certificates.
+	bundle, err := fedhttp.NewHTTPAnchorSource(fedhttp.HTTPAnchors{URLs: map[string]string{orgB: o.edge.bundle.URL}})
+	return anchorsByPeer{orgB: bundle, orgC: wellKnown}, err
+}
+
+// anchorsByPeer asks each peer's own source.
+type anchorsByPeer map[string]fedhttp.AnchorSource
+
+func (s anchorsByPeer) FetchAnchor(ctx context.Context, peer string) (fedhttp.Anchor, error) {
+	return s[peer].FetchAnchor(ctx, peer)
 }
 
 // anchorSource reads a peer's anchor from its well-known endpoint.

@@ -1,7 +1,8 @@
 // Command example replays two incidents between three organisations, over real
 // HTTP on loopback: first with the retry policy that clients use today, then
-// with fedhttp. It prints what the peers' own ledgers recorded. With -wire it
-// counts instead how often one request reaches a server that does not answer it.
+// with fedhttp. It prints what the peers' own ledgers recorded. With -tls it runs
+// the first one alone with real certificates, and with -wire it counts how often
+// one request reaches a server that does not answer it.
 //
 //	A  ours: sends tasks to B
 //	B  a peer registry: a routing layer in front of a policy engine
@@ -48,6 +49,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 	if o.wire {
 		missed, err := reportWire(ctx, plainLimit, o.json, stdout, stderr)
+		return exitCode(stderr, missed, err)
+	}
+	if o.tls {
+		missed, err := reportTLS(ctx, o.json, stdout, stderr)
 		return exitCode(stderr, missed, err)
 	}
 	var report *pendingFile

@@ -202,6 +202,8 @@ func TestUsage(t *testing.T) {
 		{[]string{"-wire", "stray"}, 2, `unexpected argument: "stray"`},
 		{[]string{"-wire", "-otlp", "localhost:4318"}, 2, "-otlp does not go with -wire"},
 		{[]string{"-otlp", "localhost:4318", "-json", "-wire"}, 2, "-otlp does not go with -wire"},
+		{[]string{"-tls", "-wire"}, 2, "-tls goes with -json only"},
+		{[]string{"-tls", "-report", "r.html"}, 2, "-tls goes with -json only"},
 		{[]string{"-wire", "-report", "r.html"}, 2, "-report does not go with -wire"},
 		{[]string{"-wire", "-metrics", "m.prom"}, 2, "-metrics does not go with -wire"},
 		{[]string{"-metrics", ""}, 2, "want a file"},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"net/http"
 	"time"
 
@@ -15,6 +16,9 @@ import (
 // reads B's anchor once, when it starts, and knows nothing of policies.
 func newNaive(ctx context.Context, o *organisations, _ func(error)) (*client, error) {
 	base := newBase()
+	if o.edge != nil {
+		base.TLSClientConfig = &tls.Config{RootCAs: o.edge.pool(), MinVersion: tls.VersionTLS12}
+	}
 	var anchor fedtest.Anchor
 	if err := getJSON(ctx, &http.Client{Transport: base}, o.b.AnchorURL(), &anchor); err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 type options struct {
 	json    bool
 	wire    bool
+	tls     bool
 	otlp    string // HOST:PORT; empty: the traces stay in memory
 	ui      string // URL of Jaeger's pages; empty: jaegerPort at the host of otlp
 	report  string // file; empty: no page is written
@@ -27,6 +28,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.SetOutput(stderr)
 	flags.BoolVar(&o.json, "json", false, "print the figures as one JSON object and nothing else")
 	flags.BoolVar(&o.wire, "wire", false, "count instead how often one request reaches a server that does not answer it,\nwith net/http and with fedhttp, and print a Markdown table")
+	flags.BoolVar(&o.tls, "tls", false, "run the first incident alone, with real certificates: what is stale is a CA that B has rotated")
 	flags.Func("otlp", "also send the traces over OTLP/HTTP to `HOST:PORT` (not encrypted), such as\nJaeger's localhost:4318, and print links to Jaeger's pages", func(s string) error {
 		host, port, err := net.SplitHostPort(s)
 		if err != nil || host == "" || port == "" {
@@ -70,6 +72,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		err = errors.New("-report does not go with -wire, which has a table of its own")
 	case o.wire && o.metrics != "":
 		err = errors.New("-metrics does not go with -wire, which measures nothing")
+	case o.tls && (o.wire || o.otlp != "" || o.report != "" || o.metrics != ""):
+		err = errors.New("-tls goes with -json only")
 	case o.ui != "" && o.otlp == "":
 		err = errors.New("-ui does not go without -otlp: nothing would be there to see")
 	}

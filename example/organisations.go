@@ -31,6 +31,40 @@ var defaultTerms = fedhttp.Terms{"output-licensing": "internal-reuse-only"}
 type organisations struct {
 	b, c *fedtest.Peer
 	desk *desk
+	edge *edge // B's way in with certificates; nil: B is reached as it is
+}
+
+// registry is where A finds B, and whatever B runs but for what its gateway guards.
+func (o *organisations) registry() string {
+	if o.edge != nil {
+		return o.edge.registry.url
+	}
+	return o.b.URL
+}
+
+// gateway is where A sends what B's gateway guards.
+func (o *organisations) gateway() string {
+	if o.edge != nil {
+		return o.edge.gateway.url
+	}
+	return o.b.URL
+}
+
+// rotate replaces what A has to trust B by.
+func (o *organisations) rotate() error {
+	if o.edge != nil {
+		return o.edge.rotate()
+	}
+	o.b.Rotate()
+	return nil
+}
+
+// anchorFetches is how often A has fetched B's anchor since the rotation.
+func (o *organisations) anchorFetches() int {
+	if o.edge != nil {
+		return o.edge.fetched()
+	}
+	return o.b.AnchorFetchesSinceRotation()
 }
 
 // openOrganisations starts B and C. B signs its refusals with headers, and in
@@ -58,6 +92,9 @@ func openOrganisations(b fedtest.Config, took func(capability string) time.Durat
 }
 
 func (o *organisations) close() {
+	if o.edge != nil {
+		o.edge.close()
+	}
 	o.c.Close()
 	o.b.Close()
 }

@@ -33,11 +33,11 @@ func replay(ctx context.Context, traces *traces, metrics *metrics, p *progress) 
 		run   func() error
 	}{
 		{"boundary, stock client", func() (err error) {
-			r.figures.Boundary.Naive, r.naiveBoundary, err = runBoundary(ctx, newNaive)
+			r.figures.Boundary.Naive, r.naiveBoundary, err = runBoundary(ctx, newBoundary(), newNaive)
 			return err
 		}},
 		{"boundary, fedhttp", func() (err error) {
-			r.figures.Boundary.Fedhttp, r.fedBoundary, err = runBoundary(ctx, fedhttpClient(traces, metrics))
+			r.figures.Boundary.Fedhttp, r.fedBoundary, err = runBoundary(ctx, newBoundary(), fedhttpClient(traces, metrics))
 			return err
 		}},
 		{"preflight, stock client", func() (err error) {

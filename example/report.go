@@ -21,15 +21,38 @@ type pair[T any] struct {
 	Fedhttp T `json:"fedhttp"`
 }
 
+// promise is a figure, whether it is as promised, and what that would be.
+type promise struct {
+	kept  bool
+	name  string
+	value any
+	want  string
+}
+
+func missedOf(promises []promise) (missed []string) {
+	for _, p := range promises {
+		if !p.kept {
+			missed = append(missed, fmt.Sprintf("%s is %v, want %s", p.name, p.value, p.want))
+		}
+	}
+	return missed
+}
+
 // missed names the figures that are not what the job promises.
-func (f figures) missed() (missed []string) {
-	b, p := f.Boundary, f.Preflight
-	for _, promise := range []struct {
-		kept  bool
-		name  string
-		value any
-		want  string
-	}{
+func (f figures) missed() []string {
+	p := f.Preflight
+	return append(missedBoundary(f.Boundary), missedOf([]promise{
+		{p.Naive.WrongPolicy == capabilities*perCapability-inAHurry, "preflight.naive.wrong_policy", p.Naive.WrongPolicy, "1087"},
+		{p.Fedhttp.SentBeforeAgreement == 0, "preflight.fedhttp.sent_before_agreement", p.Fedhttp.SentBeforeAgreement, "0"},
+		{p.Fedhttp.WrongPolicy == 0, "preflight.fedhttp.wrong_policy", p.Fedhttp.WrongPolicy, "0"},
+		{p.Fedhttp.RightPolicy == capabilities*perCapability-inAHurry, "preflight.fedhttp.right_policy", p.Fedhttp.RightPolicy, "1087"},
+		{p.Fedhttp.Pending == inAHurry, "preflight.fedhttp.pending", p.Fedhttp.Pending, "53"},
+	})...)
+}
+
+// missedBoundary is missed of the first incident.
+func missedBoundary(b pair[boundaryFigures]) []string {
+	return missedOf([]promise{
 		{b.Naive.MaxSendsPerDeniedTask == 4, "boundary.naive.max_sends_per_denied_task", b.Naive.MaxSendsPerDeniedTask, "4"},
 		{b.Naive.Quarantined, "boundary.naive.quarantined", b.Naive.Quarantined, "true"},
 		{b.Fedhttp.MaxSendsPerDeniedTask == 1, "boundary.fedhttp.max_sends_per_denied_task", b.Fedhttp.MaxSendsPerDeniedTask, "1"},
@@ -37,17 +60,7 @@ func (f figures) missed() (missed []string) {
 		{b.Fedhttp.Recovered == droppedTasks, "boundary.fedhttp.recovered", b.Fedhttp.Recovered, "80"},
 		{b.Fedhttp.AnchorRefreshes == 1, "boundary.fedhttp.anchor_refreshes", b.Fedhttp.AnchorRefreshes, "1"},
 		{!b.Fedhttp.Quarantined, "boundary.fedhttp.quarantined", b.Fedhttp.Quarantined, "false"},
-		{p.Naive.WrongPolicy == capabilities*perCapability-inAHurry, "preflight.naive.wrong_policy", p.Naive.WrongPolicy, "1087"},
-		{p.Fedhttp.SentBeforeAgreement == 0, "preflight.fedhttp.sent_before_agreement", p.Fedhttp.SentBeforeAgreement, "0"},
-		{p.Fedhttp.WrongPolicy == 0, "preflight.fedhttp.wrong_policy", p.Fedhttp.WrongPolicy, "0"},
-		{p.Fedhttp.RightPolicy == capabilities*perCapability-inAHurry, "preflight.fedhttp.right_policy", p.Fedhttp.RightPolicy, "1087"},
-		{p.Fedhttp.Pending == inAHurry, "preflight.fedhttp.pending", p.Fedhttp.Pending, "53"},
-	} {
-		if !promise.kept {
-			missed = append(missed, fmt.Sprintf("%s is %v, want %s", promise.name, promise.value, promise.want))
-		}
-	}
-	return missed
+	})
 }
 
 func printJSON(w io.Writer, f figures) error { return json.NewEncoder(w).Encode(f) }
