@@ -90,7 +90,7 @@ func TestHTTPAnchorRefused(t *testing.T) {
 }
 
 // TestHTTPAnchorRollback: what a peer's set once had it has for ever: a replica
-// that was left behind is not believed, nor one that has lost the peer's CAs.
+// that was left behind is not believed.
 func TestHTTPAnchorRollback(t *testing.T) {
 	checkLeaks(t)
 	t.Parallel()
@@ -107,7 +107,7 @@ func TestHTTPAnchorRollback(t *testing.T) {
 			vtWant(t, "If-None-Match", r.Header.Get("If-None-Match"), `"5"`)
 			w.WriteHeader(http.StatusNotModified)
 		},
-		at(6, x509Key(ca)), at(7), at(7, x509Key(ca)),
+		at(6, x509Key(ca)),
 	))
 	first := fetch(t, s)
 	vtWant(t, "the same with a sequence", fetch(t, s).Version, first.Version)
@@ -116,9 +116,9 @@ func TestHTTPAnchorRollback(t *testing.T) {
 	fetchFails(t, s, "it has no spiffe_sequence, and one before it has 5")
 	fetchFails(t, s, "it has no spiffe_sequence")
 	vtWant(t, "unchanged", fetch(t, s).Version, first.Version)
-	rooted := fetch(t, s)
-	fetchFails(t, s, "it has no CA certificates, and the one before it has")
-	vtWant(t, "the CAs again", fetch(t, s).Version, rooted.Version)
+	if a := fetch(t, s); a.Version == first.Version || !a.Roots.Equal(poolOf(ca)) {
+		t.Errorf("%+v is not the next", a)
+	}
 }
 
 // TestHTTPAnchorSize: the limit is of what is read, and what is read is decoded.

@@ -61,8 +61,7 @@ const (
 // The answer must have status 200, or 304 to our If-None-Match, and at most
 // 1,000 keys or certificates. Redirects are followed within the same origin, three
 // at most. A peer's set with a lower spiffe_sequence than one before it, or without
-// one, is refused, and one without Roots where there were some: the peer would be
-// verified by other roots than its own.
+// one, is refused.
 //
 // It has an HTTP client of its own, which takes a proxy from the environment,
 // keeps no cookies and makes a new connection for each fetch, so nothing needs to
@@ -278,8 +277,6 @@ func (e *anchorEndpoint) take(got *anchorAnswer, hint time.Duration, now time.Ti
 			return Anchor{}, fmt.Errorf("it has no %s, and one before it has %d", spiffeSequence, *last.sequence)
 		case last.sequence != nil && *got.sequence < *last.sequence:
 			return Anchor{}, fmt.Errorf("%s %d is older than one before it, %d", spiffeSequence, *got.sequence, *last.sequence)
-		case last.roots != nil && got.roots == nil:
-			return Anchor{}, errors.New("it has no CA certificates, and the one before it has")
 		case last.version == got.version && last.issued.After(got.issued):
 			got.issued = last.issued // another replica, or one that no longer says
 		}

@@ -210,12 +210,11 @@ func TestHTTPAnchorsPerPeer(t *testing.T) {
 func TestStaticAnchors(t *testing.T) {
 	t.Parallel()
 	want := Anchor{Version: "1", IssuedAt: time.Unix(1, 0), Roots: x509.NewCertPool()}
-	s := StaticAnchors{"b": want, "c": {Version: "2"}}
-	vtWant(t, "anchor", fetch(t, s), want)
+	vtWant(t, "anchor", fetch(t, StaticAnchors{"b": want, "c": {Version: "2"}}), want)
 	// A confirmed refresh lets a failure of the routing be sent again.
 	var sent int
 	tr := newTestTransport(t, Config{
-		Anchors: s, Peers: []Peer{testPeer("b", "https://b.example")},
+		Anchors: StaticAnchors{"b": {Version: "1"}}, Peers: []Peer{testPeer("b", "https://b.example")},
 		Base: roundTripFunc(func(r *http.Request) (*http.Response, error) {
 			if sent++; sent == 1 {
 				return &http.Response{StatusCode: 502, Header: http.Header{"X-Federation-Policy-Evaluated": {"false"}}, Body: http.NoBody, Request: r}, nil
