@@ -151,13 +151,13 @@ func (t trial) pinnable(kind fedhttp.DialectKind) []fedhttp.Hop {
 
 // pinning is the trial with the hop of a dialect believed that was not before.
 func (t trial) pinning(kind fedhttp.DialectKind, hop fedhttp.Hop) trial {
-	var others []fedhttp.Dialect
+	dialects := []fedhttp.Dialect{{Kind: kind, Hops: []fedhttp.Hop{hop}}}
 	for _, d := range t.peer.Signals.Dialects {
 		if d.Kind != kind {
-			others = append(others, d)
+			dialects = append(dialects, d)
 		}
 	}
-	t.peer.Signals.Dialects = append(others, fedhttp.Dialect{Kind: kind, Hops: []fedhttp.Hop{hop}})
+	t.peer.Signals.Dialects = dialects
 	return t
 }
 
