@@ -37,7 +37,6 @@ func TestProxyInterim(t *testing.T) {
 }
 
 // TestProxyInventsNoType: what a peer says nothing of, the gateway says nothing of.
-// net/http looks at what is written first, so the peer waits between the two.
 func TestProxyInventsNoType(t *testing.T) {
 	t.Parallel()
 	peer := newPeer(t, fedtest.Config{})
@@ -120,7 +119,7 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
-// TestNodeOfOwn is about net/http: errors that it answers by itself have no decision.
+// TestOwnErrorsOfNetHTTP: what net/http answers by itself has no decision, as the docs say.
 func TestOwnErrorsOfNetHTTP(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t, "-peers", peersOf(t, newPeer(t, fedtest.Config{})))
