@@ -43,6 +43,11 @@ func faultyPeers() ([]fedhttp.Peer, []string) {
 		},
 		{ID: "f", Origins: []string{"https://f.example"}, Retry: fedhttp.RetryPolicy{MinBackoff: 2, MaxBackoff: 1, BudgetRatio: math.Inf(1)}},
 		{ID: strings.Repeat("g", 257), Origins: []string{"https://g.example"}},
+		{ID: "h", Origins: []string{"https://h.example"}, Signals: fedhttp.Signals{
+			PolicyEvaluated: "X-One", Receipt: "x-one", PolicyReason: "x-federation-degraded", AnchorIssuedAt: "X-Federation-Correlation-Id",
+			PolicyDigest: "X-One", AnchorVersion: "X-Federation-Negotiation-Epoch", NegotiationEpoch: "x-two",
+		}},
+		{ID: "i", Origins: []string{"https://i.example"}, Signals: fedhttp.Signals{PolicyDigest: "X-One", NegotiationEpoch: "X-One"}},
 	}
 	return peers, []string{
 		`Peers[1] (""): ID`, `Peers[1] (""): Origins`, `Peers[2] ("b"): ID`, `Peers[3] ("c"): Origins[1]: https://b.example is claimed by peer "b" too`, `Peers[4] ("d\n"): ID`,
@@ -54,6 +59,10 @@ func faultyPeers() ([]fedhttp.Peer, []string) {
 		`Retry.MaxAttempts`, `("e"): Retry.MinBackoff`, `Retry.MaxBackoff`, `Retry.MinRefreshInterval`, `Retry.AttemptTimeout`, `("e"): Retry.BudgetRatio`,
 		`Breaker.OpenFor`, `Breaker.Trials`, `Hold.MaxWait`, `Hold.ReleaseRate`, `Denial.Budget`, `Denial.Window`,
 		`("e"): Receipt`, `("e"): Propagation`, `("f"): Retry.MinBackoff`, `("f"): Retry.BudgetRatio`, `Peers[7]`,
+		`Peers[8] ("h"): Signals.Receipt: "X-One" is the header of Signals.PolicyEvaluated too`,
+		`Signals.PolicyReason: "X-Federation-Degraded" is the header of Signals.Degraded too`,
+		`Signals.AnchorIssuedAt: "X-Federation-Correlation-Id" is the header of Signals.CorrelationID too`,
+		`Peers[9] ("i"): Signals.NegotiationEpoch: "X-One" is the header of Signals.PolicyDigest too`,
 	}
 }
 
@@ -106,7 +115,8 @@ func TestGoodPeers(t *testing.T) {
 		{ID: "plain", Origins: []string{"http://10.0.0.1"}, AllowPlaintext: true},
 		{ID: strings.Repeat("g", 256), Origins: []string{"https://g.example"}},
 		{
-			ID: "limits", Origins: []string{"https://l.example"}, RequireAnchor: true, Receipt: fedhttp.IgnoreReceipt, Propagation: fedhttp.PropagateNone,
+			ID: "limits", Signals: fedhttp.Signals{Receipt: "X-Digest", PolicyDigest: "X-Digest", AnchorVersion: "X-Federation-Negotiation-Epoch", NegotiationEpoch: "X-Epoch", CorrelationID: "X-Federation-Correlation-ID"},
+			Origins: []string{"https://l.example"}, RequireAnchor: true, Receipt: fedhttp.IgnoreReceipt, Propagation: fedhttp.PropagateNone,
 			Breaker: fedhttp.BreakerPolicy{Failures: -1}, Hold: fedhttp.HoldPolicy{Max: -1}, Denial: fedhttp.DenialPolicy{HoldOff: -1},
 			Retry:  fedhttp.RetryPolicy{MinBackoff: 1, MaxBackoff: 1},
 			Routes: []fedhttp.Route{{Pattern: "GET /a/{id}"}, {Pattern: "/a/"}, {Pattern: "POST\t/a/{rest...}"}},

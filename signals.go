@@ -32,7 +32,9 @@ const (
 var defaultFailureStatuses = []int{401, 403, 407, 421, 425, 429, 451, 502, 503, 504, 511}
 
 // Signals says how a peer shows which layer authored a failure: the names of
-// its headers (empty: the default), and what else can be believed of it.
+// its headers (empty: the default), and what else can be believed of it. No two
+// signals of an answer have the same header, and no two of what a task goes out
+// under.
 type Signals struct {
 	// PolicyEvaluated names the header that says "true" where the policy engine
 	// saw the request and "false" where it did not, in any letter case. Any
@@ -97,30 +99,40 @@ type correlationPrefix struct {
 
 // compile validates s and reports each fault by its field name.
 func (s Signals) compile(fault func(field, format string, args ...any)) signalTable {
-	name := func(field, value, standard string) string {
-		if value == "" {
-			return standard
+	// What answers say and what requests tell are kept apart: a header can be both.
+	answers, requests := make(map[string]string), make(map[string]string)
+	name := func(used map[string]string, field, value, standard string) string {
+		header := standard
+		if value != "" {
+			header = http.CanonicalHeaderKey(value)
+			if !isToken(value) {
+				fault("Signals."+field, "%s is no header name", quote(value))
+			}
 		}
-		if !isToken(value) {
-			fault("Signals."+field, "%s is no header name", quote(value))
+		if other, twice := used[header]; twice {
+			if value == "" {
+				field, other = other, field // the default is not at fault
+			}
+			fault("Signals."+field, "%s is the header of %v too", quote(header), ConfigValue{Field: "Signals." + other})
 		}
-		return http.CanonicalHeaderKey(value)
+		used[header] = field
+		return header
 	}
 	t := signalTable{
-		policyEvaluated:   name("PolicyEvaluated", s.PolicyEvaluated, headerPolicyEvaluated),
-		anchorIssuedAt:    name("AnchorIssuedAt", s.AnchorIssuedAt, headerAnchorIssuedAt),
-		policyReason:      name("PolicyReason", s.PolicyReason, headerPolicyReason),
-		receipt:           name("Receipt", s.Receipt, headerPolicyDigest),
-		degraded:          name("Degraded", s.Degraded, headerDegraded),
-		policyDigest:      name("PolicyDigest", s.PolicyDigest, headerPolicyDigest),
-		negotiationEpoch:  name("NegotiationEpoch", s.NegotiationEpoch, headerNegotiationEpoch),
-		anchorVersion:     name("AnchorVersion", s.AnchorVersion, headerAnchorVersion),
-		correlation:       []string{headerCorrelationID, headerFederationCorrelationID},
+		policyEvaluated:   name(answers, "PolicyEvaluated", s.PolicyEvaluated, headerPolicyEvaluated),
+		anchorIssuedAt:    name(answers, "AnchorIssuedAt", s.AnchorIssuedAt, headerAnchorIssuedAt),
+		policyReason:      name(answers, "PolicyReason", s.PolicyReason, headerPolicyReason),
+		receipt:           name(answers, "Receipt", s.Receipt, headerPolicyDigest),
+		degraded:          name(answers, "Degraded", s.Degraded, headerDegraded),
+		policyDigest:      name(requests, "PolicyDigest", s.PolicyDigest, headerPolicyDigest),
+		negotiationEpoch:  name(requests, "NegotiationEpoch", s.NegotiationEpoch, headerNegotiationEpoch),
+		anchorVersion:     name(requests, "AnchorVersion", s.AnchorVersion, headerAnchorVersion),
+		correlation:       []string{name(answers, "CorrelationID", s.CorrelationID, headerCorrelationID)},
 		readProblemDetail: s.ReadProblemDetail,
 		dialects:          compileDialects(s.Dialects, fault),
 	}
-	if s.CorrelationID != "" {
-		t.correlation = []string{name("CorrelationID", s.CorrelationID, "")}
+	if s.CorrelationID == "" {
+		t.correlation = append(t.correlation, name(answers, "CorrelationID", "", headerFederationCorrelationID))
 	}
 	for prefix, layer := range s.CorrelationPrefixes {
 		field := "Signals.CorrelationPrefixes[" + strconv.QuoteToASCII(prefix) + "]"

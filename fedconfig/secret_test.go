@@ -14,7 +14,7 @@ import (
 func TestSecretsByName(t *testing.T) {
 	for name, value := range map[string]string{
 		"LONG": strings.Repeat("s3cr3t", 60), "ORG": "org-b", "O": "o", "MAX": "3", "LOW": "200", "MINUS": "-7", "WAIT": "17m", "KIND": "kong",
-		"GOOD": "policy", "SITE": "s3cr3t.example", "PORT": "8443", "FTP": "ftp", "PATH1": "/v1/", "BAD": "/{s3cr3t", "TWO": "2", "BLANK": "a b", "EMPTY": "",
+		"GOOD": "policy", "SITE": "s3cr3t.example", "PORT": "8443", "FTP": "ftp", "PATH1": "/v1/", "BAD": "/{s3cr3t", "TWO": "2", "BLANK": "a b", "DEGRADED": "x-federation-degraded", "EMPTY": "",
 	} {
 		t.Setenv(name, value)
 	}
@@ -73,6 +73,13 @@ func TestSecretsByName(t *testing.T) {
 			`4:96: peers[0].signals.dialects[1].kind: kong is there twice; name all hops in one`,
 			`4:110: peers[0].signals.dialects[2].kind: "${KIND}" is there twice; name all hops in one`,
 			`4:135: peers[0].signals.dialects[2].hops[0].name: is empty; want the name of the hop`,
+		},
+		a + `  signals: {policy_evaluated: X-A, degraded: x-a, policy_reason: "${DEGRADED}", receipt: "${DEGRADED}"}`: {
+			`4:46: peers[0].signals.degraded: "X-A" is the header of peers[0].signals.policy_evaluated (line 4) too`,
+			`4:90: peers[0].signals.receipt: "${DEGRADED}" is the header of peers[0].signals.policy_reason (line 4) too`,
+		},
+		a + `  signals: {policy_reason: "${DEGRADED}"}`: {
+			`4:28: peers[0].signals.policy_reason: "${DEGRADED}" is the header of peers[0].signals.degraded (line 4) too`,
 		},
 		`version: "${MAX}"` + "\n" + a: {
 			`1:10: version: "${MAX}" is not known; want 1`,
