@@ -41,8 +41,9 @@
 // ${NAME} in a value stands for what the environment variable holds, of
 // whatever type the field wants; $$ is a dollar. Keys have no references, and
 // what a variable holds is not looked at again. A variable that is not set is a
-// fault. In YAML's [ ] and { } put a reference in quotes. Faults name
-// variables, never what they hold.
+// fault. In YAML's [ ] and { } put a reference in quotes. A fault shows a value
+// with references as the file has it, never what the variables hold; that it is
+// negative, or the same as another one, it does say.
 //
 // # Limits
 //
