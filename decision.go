@@ -118,6 +118,9 @@ const (
 	// ReasonTermsInsufficient: the policy is agreed, and its terms do not grant
 	// the task's obligations. [policy_unresolved]
 	ReasonTermsInsufficient
+	// ReasonPoliciesStale: the book has not heard of its source for too long, see
+	// [PolicyBook.SetStale]; what it knows may have been revoked. [policy_unresolved]
+	ReasonPoliciesStale
 	// ReasonHoldFull: HoldPolicy.Max tasks are held already. [policy_unresolved]
 	ReasonHoldFull
 	// ReasonPolicyDeadline: Task.PolicyDeadline passed. [policy_unresolved]
@@ -179,7 +182,7 @@ var reasonNames = []string{
 	"peer_degraded", "peer_distrusts_us", "breaker_open", "attempts_exhausted", "body_not_replayable",
 	"no_anchor_source", "refresh_failed", "anchor_unchanged", "retry_after_too_long", "retry_after_invalid",
 	"budget_exhausted", "deadline",
-	"not_advertised", "not_accepted", "terms_insufficient", "hold_full", "policy_deadline", "hold_timeout",
+	"not_advertised", "not_accepted", "terms_insufficient", "policies_stale", "hold_full", "policy_deadline", "hold_timeout",
 	"denied_before", "denial_budget", "ledger_failed",
 	"anchor_required", "anchor_expired", "roots_unusable", "client_certificate", "peer_untrusted",
 	"unlisted_origin", "bad_url",

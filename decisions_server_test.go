@@ -296,6 +296,8 @@ func (b rowBook) apply(t *testing.T, book *fedhttp.PolicyBook) {
 		book.Accept(fedhttp.Policy{PolicyKey: key, Digest: b.Digest, Terms: b.Terms})
 	case "revoke":
 		book.Revoke(key, b.Digest)
+	case "stale":
+		book.SetStale(true)
 	case "negotiate":
 		book.CacheNegotiation(fedhttp.Negotiation{PolicyKey: key, Digest: b.Digest, Terms: b.Terms, ExpiresAt: time.Now().Add(b.ExpiresIn.Duration)})
 	default:

@@ -77,7 +77,7 @@ type rowBefore struct {
 // rowBook is one change of the policy book. Key and digest have defaults: peer
 // "b", capability "summarise", epoch 1, digest "sha256:a".
 type rowBook struct {
-	Op         string        `json:"op"` // advertise, advertise_stale, withdraw, accept, revoke, negotiate
+	Op         string        `json:"op"` // advertise, advertise_stale, withdraw, accept, revoke, negotiate, stale
 	Capability string        `json:"capability"`
 	Epoch      uint64        `json:"epoch"`
 	Digest     string        `json:"digest"`

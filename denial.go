@@ -102,6 +102,9 @@ func (l *memoryLedger) Record(_ context.Context, d Denial) error {
 }
 
 func (l *memoryLedger) Denied(peer string, task Task, auth Authorization) (Denial, bool) {
+	if l.size.Load() == 0 {
+		return Denial{}, false
+	}
 	l.mu.RLock()
 	d, ok := l.byKey[denialKey{peer, task.Capability, task.Scope}]
 	l.mu.RUnlock()

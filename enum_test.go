@@ -47,7 +47,7 @@ var closedSets = []closedSet{
 	set[Reason]("reason", "", "denied", "no_signal", "contradictory_signals", "peer_degraded", "peer_distrusts_us",
 		"breaker_open", "attempts_exhausted", "body_not_replayable", "no_anchor_source", "refresh_failed",
 		"anchor_unchanged", "retry_after_too_long", "retry_after_invalid", "budget_exhausted", "deadline",
-		"not_advertised", "not_accepted", "terms_insufficient", "hold_full", "policy_deadline", "hold_timeout",
+		"not_advertised", "not_accepted", "terms_insufficient", "policies_stale", "hold_full", "policy_deadline", "hold_timeout",
 		"denied_before", "denial_budget", "ledger_failed", "anchor_required", "anchor_expired", "roots_unusable", "client_certificate", "peer_untrusted", "unlisted_origin", "bad_url",
 		"no_capability", "receipt_differs", "receipt_missing", "context_ended", "closed", "bad_request",
 		"body_failed"),

@@ -148,8 +148,12 @@ func (f *preflight) sleep(changed, rung <-chan struct{}, turn time.Time) {
 	}
 }
 
-// tellCoordinator tells of the key's policy, if nobody has.
+// tellCoordinator tells of the key's policy, if nobody has. One that is only
+// stale may well be agreed, so there is nothing to ask for.
 func (f *preflight) tellCoordinator(reason Reason) {
+	if reason == ReasonPoliciesStale {
+		return
+	}
 	known := toldPolicy{f.auth.Epoch, f.auth.Digest, f.t.book.negotiatedUntil(f.peer.ID, f.task.Capability)}
 	if f.peer.told.first(f.task.Capability, known, reason) {
 		f.notify(reason)

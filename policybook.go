@@ -5,6 +5,7 @@ import (
 	"math"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -102,6 +103,7 @@ type Negotiation struct {
 // uses, not with whatever peers send.
 type PolicyBook struct {
 	table   policyTable
+	stale   atomic.Bool
 	writing sync.Mutex    // held by the one writer; readers do not know it
 	symbols policySymbols // guarded by writing
 	watches sync.Map      // watchKey -> *keyWatch
@@ -191,6 +193,21 @@ func (b *PolicyBook) Revoke(key PolicyKey, digest string) {
 	})
 }
 
+// SetStale says whether what the book knows may be out of date, because whoever
+// feeds it has lost its source. While it may be, nothing that was agreed counts:
+// a task that needs an agreement is unresolved, with [ReasonPoliciesStale], and
+// held; the others go on. Writes are taken all the while. A book is not stale
+// until it is said to be. Once it is no more, held tasks are looked at anew.
+func (b *PolicyBook) SetStale(stale bool) {
+	if b.stale.Swap(stale) && !stale {
+		b.watches.Range(func(key, _ any) bool {
+			k := key.(watchKey)
+			b.wake(k.peer, k.capability)
+			return true
+		})
+	}
+}
+
 // Authorize says under what the task may be sent to the peer at the time now,
 // whose default policy grants defaults. It does not know of denials.
 //
@@ -220,6 +237,11 @@ func (b *PolicyBook) Authorize(peer string, task Task, defaults Terms, now time.
 		return auth, nil
 	}
 	switch {
+	case b.stale.Load():
+		if !advertised {
+			return Authorization{}, errPoliciesStale
+		}
+		return Authorization{known.policy.digest.text, known.epoch, BasisNone}, errPoliciesStale
 	case !advertised:
 		return Authorization{}, errNotAdvertised
 	case known.policy.accepted:
@@ -310,6 +332,7 @@ var (
 	errNotAdvertised     = &unresolvedError{ReasonNotAdvertised}
 	errNotAccepted       = &unresolvedError{ReasonNotAccepted}
 	errTermsInsufficient = &unresolvedError{ReasonTermsInsufficient}
+	errPoliciesStale     = &unresolvedError{ReasonPoliciesStale}
 )
 
 func (e *unresolvedError) Error() string {

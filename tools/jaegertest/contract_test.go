@@ -22,7 +22,7 @@ var outcomes = map[string][]string{
 	},
 	"ambiguous": {"no_signal", "contradictory_signals", "peer_degraded"},
 	"policy_unresolved": {
-		"not_advertised", "not_accepted", "terms_insufficient", "hold_full", "policy_deadline", "hold_timeout",
+		"not_advertised", "not_accepted", "terms_insufficient", "policies_stale", "hold_full", "policy_deadline", "hold_timeout",
 		"context_ended", "closed",
 	},
 	"scope_denied":     {"denied_before", "denial_budget", "ledger_failed"},
