@@ -19,12 +19,12 @@ type attempt struct {
 	shown   http.Request // what the caller sees as Response.Request
 	header  ownedHeader
 	trace   httptrace.ClientTrace
-	body    io.ReadCloser // the response's, as the base gave it
+	body    io.ReadCloser   // the response's, as the base gave it
+	parent  context.Context // of its own; see attemptContext
+	end     endPointer
 	clock   attemptClock
 	slot    slot
 	span    span
-	begun   time.Duration // by the clocks of the peer
-	took    time.Duration // until the response's header
 
 	auth   Authorization // what it went out under,
 	anchor *keptAnchor   // and which anchor
@@ -37,6 +37,7 @@ type attempt struct {
 	err      error
 	reading  reading
 	delivery Delivery
+	traced   bool // the fence is the trace of its context
 	expired  bool // AttemptTimeout ended it
 	degraded bool
 	verdict  Verdict
@@ -67,21 +68,24 @@ func (c *call) send() {
 	a.auth, a.anchor, a.mark = c.auth, c.anchor, p.anchors.mark()
 
 	private := c.t.tracing.private(c.t.tracing.startAttempt(c, a, before), c.in.Context(), p.Propagation)
-	ctx, cancel := context.WithCancel(private)
-	a.fence.cancel = cancel
-	a.trace.GetConn, a.trace.GotConn = a.fence.getConn, a.fence.gotConn
+	ctx := a.open(private)
 	// The copy lives in the attempt, not on its own; WithContext is inlined.
-	a.request = *c.in.WithContext(httptrace.WithClientTrace(ctx, &a.trace))
+	a.request = *c.in.WithContext(ctx)
 	a.request.Header = c.headers(ctx, a)
 	a.request.Body = c.body.take(&a.clock)
-	a.begun = p.clocks.start(&a.clock, cancel)
+	begun := p.clocks.start(&a.clock, a)
 
 	a.resp, a.err = c.roundTrip(a) //nolint:bodyclose // handed over to the caller, or discarded
+	var took time.Duration         // until the response's header
 	if c.t.metrics.on() {
-		a.took = p.clocks.now() - a.begun
+		took = p.clocks.now() - begun
 	}
 	a.clock.stop()
 	c.judge(a)
+	c.t.metrics.attempt(ctx, c, a, took)
+	if a.resp == nil {
+		a.span.End() // nothing of it goes on
+	}
 }
 
 var (
@@ -186,10 +190,6 @@ func (c *call) judge(a *attempt) {
 		c.readPolicyReason(a)
 	}
 	c.t.tracing.classified(c, a)
-	c.t.metrics.attempt(a.request.Context(), c, a)
-	if a.resp == nil {
-		a.span.End() // nothing of it goes on
-	}
 }
 
 // ownDoing says how our own side ended the attempt, ReasonNone where it did not.
@@ -266,7 +266,7 @@ func (a *attempt) discard() {
 	if a.resp != nil && a.resp.Body != http.NoBody {
 		body := a.resp.Body
 		// Closed as well as canceled: the body may be one that knows no context.
-		timer := time.AfterFunc(drainTime, func() { a.fence.cancel(); closeBody(body) })
+		timer := time.AfterFunc(drainTime, func() { a.cancel(); closeBody(body) })
 		_, _ = io.CopyN(io.Discard, body, drainBytes+1)
 		if timer.Stop() {
 			closeBody(body)
@@ -278,9 +278,9 @@ func (a *attempt) discard() {
 
 // close ends the attempt. Nothing of it is used any more.
 func (a *attempt) close() {
-	if a.fence.cancel != nil { // else its span could not be begun
+	if a.parent != nil { // else its span could not be begun
 		a.clock.stop()
-		a.fence.cancel()
+		a.cancel()
 	}
 	a.slot.release(tallyFailure) // only a panic has left it to be released here
 	a.span.End()

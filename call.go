@@ -21,17 +21,17 @@ type call struct {
 	values   [3][1]string // of the headers that this transport sets
 	admitted slot         // for the send to come,
 	anchor   *keptAnchor  // and what it goes out under
-	sends    int
 	first    attempt
 	last     *attempt
 	stopped  refusal // why the loop ended short of a final verdict
 
 	// How it ended, where nothing else here says it; see decision.
-	refreshes int
 	retryAt   int64 // Unix nanoseconds; zero: no breaker is open
 	outcome   Outcome
 	reason    Reason
 	escalated bool
+	sends     int32
+	refreshes int32
 	resending bool // the loop was told to send again and has not yet
 }
 
@@ -214,7 +214,7 @@ func (c *call) decision() Decision {
 	d := Decision{
 		Capability: c.task.Capability, TaskID: c.task.ID, Outcome: c.outcome, Reason: c.reason,
 		CorrelationID: c.correlationID, PolicyReason: c.policyReason, HeldFor: c.heldFor,
-		Attempts: c.sends, Refreshes: c.refreshes, Escalated: c.escalated,
+		Attempts: int(c.sends), Refreshes: int(c.refreshes), Escalated: c.escalated,
 	}
 	if c.peer != nil {
 		d.Peer = c.peer.ID

@@ -24,18 +24,18 @@ type attemptClock struct {
 	clocks     *attemptClocks
 	at         time.Duration // when it ends; zero: it does not run
 	prev, next *attemptClock
-	expire     func()
+	expires    interface{ cancel() }
 }
 
 // now is the time since the epoch: half the price of the time of day.
 func (s *attemptClocks) now() time.Duration { return time.Since(s.epoch) }
 
 // start begins the attempt's time, or begins it anew, and returns when that is.
-func (s *attemptClocks) start(k *attemptClock, expire func()) (now time.Duration) {
+func (s *attemptClocks) start(k *attemptClock, expires interface{ cancel() }) (now time.Duration) {
 	now = s.now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k.clocks, k.expire = s, expire
+	k.clocks, k.expires = s, expires
 	if k.at != 0 {
 		s.remove(k)
 	}
@@ -112,16 +112,16 @@ func (s *attemptClocks) wind(now time.Duration) {
 // ring ends the attempts whose time is up.
 func (s *attemptClocks) ring() {
 	now := s.now()
-	var over []func()
+	var over []interface{ cancel() }
 	s.mu.Lock()
 	for s.first != nil && now >= s.first.at {
-		over = append(over, s.first.expire)
+		over = append(over, s.first.expires)
 		s.remove(s.first)
 	}
 	s.set = false
 	s.wind(now)
 	s.mu.Unlock()
-	for _, expire := range over {
-		expire()
+	for _, o := range over {
+		o.cancel()
 	}
 }

@@ -1,7 +1,6 @@
 package fedhttp
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"net"
@@ -26,8 +25,6 @@ import (
 
 // fence watches the connections of one attempt.
 type fence struct {
-	cancel context.CancelFunc // the attempt's
-
 	mu      sync.Mutex
 	last    net.Conn     // the last one
 	conn    *countedConn // the same, as it counts; nil: it does not
@@ -54,17 +51,18 @@ var errResendStopped = errors.New("the connection ended and the request may have
 
 var errRefused = errors.New("the peer refused the HTTP/2 stream")
 
-func (f *fence) getConn(string) {
+// getConn and gotConn are the hooks of the attempt that is ended by cancel.
+func (f *fence) getConn(cancel func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.asked = true
-	f.stop()
+	f.stop(cancel)
 }
 
-func (f *fence) gotConn(info httptrace.GotConnInfo) {
+func (f *fence) gotConn(info httptrace.GotConnInfo, cancel func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.stop() {
+	if f.stop(cancel) {
 		// Why net/http sends again it does not show. After PROTOCOL_ERROR and GOAWAY
 		// it takes another connection, so on the same one only REFUSED_STREAM is left.
 		f.refused = f.http2 && info.Conn == f.last
@@ -83,13 +81,13 @@ func (f *fence) gotConn(info httptrace.GotConnInfo) {
 
 // stop ends the call where another send of it may have left, and reports whether
 // it is ended. f.mu is held.
-func (f *fence) stop() bool {
+func (f *fence) stop(cancel func()) bool {
 	if !f.stopped && (f.judged || f.conns > 0 && !f.unsent()) {
 		f.stopped = true
 		if f.conn != nil && !f.http2 {
 			f.cause = f.conn.ending(f.last)
 		}
-		f.cancel()
+		cancel()
 	}
 	return f.stopped
 }

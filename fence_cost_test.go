@@ -16,13 +16,19 @@ import (
 type fenceAlone struct{ base http.RoundTripper }
 
 func (rt fenceAlone) RoundTrip(req *http.Request) (*http.Response, error) {
-	a := &struct {
-		fence fence
-		trace httptrace.ClientTrace
-	}{fence: fence{cancel: func() {}}}
-	a.trace.GetConn, a.trace.GotConn = a.fence.getConn, a.fence.gotConn
+	a := &watched{}
+	a.trace.GetConn, a.trace.GotConn = a.getConn, a.gotConn
 	return rt.base.RoundTrip(req.WithContext(httptrace.WithClientTrace(req.Context(), &a.trace)))
 }
+
+// watched is what of an attempt the fence needs.
+type watched struct {
+	fence fence
+	trace httptrace.ClientTrace
+}
+
+func (a *watched) getConn(string)                     { a.fence.getConn(func() {}) }
+func (a *watched) gotConn(info httptrace.GotConnInfo) { a.fence.gotConn(info, func() {}) }
 
 // copying is a base that gets a copy of each request.
 type copying struct{ base http.RoundTripper }

@@ -190,7 +190,7 @@ func (m *metrics) decision(c *call, d *Decision) {
 }
 
 // attempt counts an attempt, and the time that it took to its response's header.
-func (m *metrics) attempt(ctx context.Context, c *call, a *attempt) {
+func (m *metrics) attempt(ctx context.Context, c *call, a *attempt, took time.Duration) {
 	if !m.on() {
 		return
 	}
@@ -203,7 +203,7 @@ func (m *metrics) attempt(ctx context.Context, c *call, a *attempt) {
 	if a.resp != nil {
 		key.status, key.version = a.resp.StatusCode, protocolVersion(a.resp)
 	}
-	m.requestDuration.Record(ctx, a.took.Seconds(), c.peer.labels.of(key, func() *option {
+	m.requestDuration.Record(ctx, took.Seconds(), c.peer.labels.of(key, func() *option {
 		attrs := attributes{methodAttribute(c.in), semconv.ServerAddress(c.at.host), semconv.ServerPort(c.at.portNumber)}
 		if key.status != 0 {
 			attrs.add(semconv.HTTPResponseStatusCode(key.status))

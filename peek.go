@@ -20,7 +20,7 @@ func (c *call) peek(a *attempt) string {
 	if before, ok := a.resp.Body.(*readAhead); ok {
 		return before.text
 	}
-	c.peer.clocks.start(&a.clock, a.fence.cancel)
+	c.peer.clocks.start(&a.clock, a)
 	ahead, err := io.ReadAll(io.LimitReader(a.resp.Body, maxBodyRead))
 	a.clock.stop()
 	rest, text := a.resp.Body, ""

@@ -159,7 +159,7 @@ func (c *call) mayResend() refusal {
 		return c.ended()
 	case c.t.anchors == nil:
 		return stop(ReasonNoAnchorSource)
-	case c.sends >= p.Retry.MaxAttempts || c.sends > 1 && a.rests(SourceHTTP2Refusal):
+	case int(c.sends) >= p.Retry.MaxAttempts || c.sends > 1 && a.rests(SourceHTTP2Refusal):
 		c.refreshForOthers(a)
 		return stop(ReasonAttemptsExhausted)
 	case !c.body.rewind(c.in):
@@ -193,7 +193,7 @@ func (c *call) mayResend() refusal {
 			return stop(ReasonBudgetExhausted)
 		}
 	}
-	r = c.pause(max(after, backoff(p.Retry, c.sends)))
+	r = c.pause(max(after, backoff(p.Retry, int(c.sends))))
 	if r.ok() {
 		if r = c.authorize(time.Now()); !r.ok() {
 			r.outcome = OutcomeRoutingFailed // it was sent, and failed; policy only forbids the resend

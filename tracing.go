@@ -290,7 +290,7 @@ func (t *tracing) classified(c *call, a *attempt) {
 		attrs.add(attribute.KeyValue{Key: attrEvidence, Value: evidenceValue(a.reading.evidence)})
 	}
 	if c.sends > 1 {
-		attrs.add(semconv.HTTPRequestResendCount(c.sends - 1))
+		attrs.add(semconv.HTTPRequestResendCount(int(c.sends) - 1))
 	}
 	if a.resp != nil {
 		attrs.add(semconv.HTTPResponseStatusCode(a.resp.StatusCode))

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -51,28 +50,6 @@ func TestClientDropIn(t *testing.T) {
 		if _, ok := fedhttp.DecisionFromResponse(other); ok {
 			t.Errorf("%v has a decision", other)
 		}
-	}
-}
-
-func TestClientTimeout(t *testing.T) {
-	checkLeaks(t)
-	t.Parallel()
-	peer := fedtest.NewPeer(fedtest.Config{ErrorLog: quietLog})
-	t.Cleanup(peer.Close)
-	peer.Otherwise(fedtest.Hang())
-	tr := newTestTransport(t, fedhttp.Config{Peers: []fedhttp.Peer{testPeer("b", peer.URL)}, Anchors: risingAnchors(), Logger: quietLogger})
-	client := &http.Client{Transport: tr, Timeout: 50 * time.Millisecond}
-	_, err := client.Get(peer.URL + "/slow")
-	var u *url.Error
-	if !errors.As(err, &u) || !u.Timeout() || !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("%v is no timeout as http.Client has it", err)
-	}
-	// http.Client keeps no more than the text of an error where its own Timeout ended the call.
-	if !strings.Contains(err.Error(), "no_signal") {
-		t.Errorf("%v does not say that the author cannot be told", err)
-	}
-	if n := len(peer.Routing.Log()); n != 1 {
-		t.Errorf("%d sends, want 1", n)
 	}
 }
 
