@@ -205,7 +205,7 @@ func (c *call) ownDoing(a *attempt) refusal {
 	case a.delivery != DeliveryNotDelivered:
 	case errors.Is(a.err, ErrPeerUntrusted):
 		return refusal{outcome: OutcomePeerUnavailable, reason: ReasonPeerUntrusted}
-	case isOwnCertificate(a.err):
+	case errors.Is(a.err, ErrClientCertificate):
 		return refusal{outcome: OutcomePeerUnavailable, reason: ReasonClientCertificate}
 	}
 	return refusal{}

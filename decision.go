@@ -146,8 +146,8 @@ const (
 	// ReasonRootsUnusable: the anchor has TLS roots, and the peer's base cannot
 	// verify under them. [peer_unavailable]
 	ReasonRootsUnusable
-	// ReasonClientCertificate: Config.ClientCertificate failed to give a certificate
-	// for the handshake; nothing was delivered. [peer_unavailable]
+	// ReasonClientCertificate: our own certificate, which the peer asks for, could
+	// not be had, see ErrClientCertificate; nothing was delivered. [peer_unavailable]
 	ReasonClientCertificate
 	// ReasonPeerUntrusted: our own side does not accept who the peer has shown
 	// itself to be, see ErrPeerUntrusted; nothing was delivered. [peer_unavailable]
@@ -267,6 +267,12 @@ var (
 // it. That is never a routing failure: the call is not sent again, and ends as
 // OutcomePeerUnavailable with ReasonPeerUntrusted.
 var ErrPeerUntrusted = errors.New("the peer's identity is not accepted")
+
+// ErrClientCertificate is for the TLS of a base whose own certificate, which the
+// peer asks for, cannot be had: an error of its GetClientCertificate that wraps it
+// is never a routing failure either. The call ends as OutcomePeerUnavailable with
+// ReasonClientCertificate. What Config.ClientCertificate fails with is wrapped.
+var ErrClientCertificate = errors.New("there is no client certificate to show")
 
 var outcomeErrors = [...]error{
 	OutcomeDelivered:        nil,

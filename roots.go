@@ -129,29 +129,16 @@ func (b *trustBase) closeIdle() {
 func (b *trustBase) clientCertificate(request *tls.CertificateRequestInfo) (cert *tls.Certificate, err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
-			cert, err = nil, &ownCertificateError{fmt.Errorf("panicked: %s", faultText(fault))}
+			cert, err = nil, fmt.Errorf("%w: Config.ClientCertificate panicked: %s", ErrClientCertificate, faultText(fault))
 		}
 	}()
 	switch cert, err = b.certificate(b.peer, request); {
 	case err != nil:
-		return nil, &ownCertificateError{err}
+		return nil, fmt.Errorf("%w: Config.ClientCertificate: %w", ErrClientCertificate, err)
 	case cert == nil:
 		return &tls.Certificate{}, nil // none is shown
 	}
 	return cert, nil
-}
-
-// ownCertificateError is that Config.ClientCertificate gave no certificate.
-type ownCertificateError struct{ err error }
-
-func (e *ownCertificateError) Error() string {
-	return "Config.ClientCertificate: " + sanitize(errorText(e.err))
-}
-func (e *ownCertificateError) Unwrap() error { return e.err }
-
-func isOwnCertificate(err error) bool {
-	var own *ownCertificateError
-	return errors.As(err, &own)
 }
 
 // unknownAuthority reports whether a handshake failed because the roots at hand

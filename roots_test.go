@@ -484,7 +484,7 @@ func TestOwnSideRefuses(t *testing.T) {
 			change: func(cfg *fedhttp.Config, _ *tls.Config) {
 				cfg.ClientCertificate = func(string, *tls.CertificateRequestInfo) (*tls.Certificate, error) { panic("no keys") }
 			},
-			reason: fedhttp.ReasonClientCertificate, is: fedhttp.ErrPeerUnavailable, says: "panicked: no keys",
+			reason: fedhttp.ReasonClientCertificate, is: fedhttp.ErrClientCertificate, says: "panicked: no keys",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
