@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/fedhttp/fedhttp v0.0.0
 	github.com/spiffe/go-spiffe/v2 v2.9.0
+	google.golang.org/grpc v1.79.3
 )
 
 require (
@@ -26,7 +27,6 @@ require (
 	golang.org/x/sys v0.48.0 // indirect
 	golang.org/x/text v0.32.0 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20251202230838-ff82c1b0f217 // indirect
-	google.golang.org/grpc v1.79.3 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 )
 

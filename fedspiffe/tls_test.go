@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"math/big"
 	"net/http"
 	"strings"
 	"sync"
@@ -178,38 +177,51 @@ func TestResumption(t *testing.T) {
 	}
 }
 
+// serveB starts a server of B that wants a client certificate of the authority.
+// seen fails the test unless these, in this order, are what it was shown.
+func serveB(t *testing.T, b, clients *ca) (s *server, seen func(...*x509svid.SVID)) {
+	t.Helper()
+	var mu sync.Mutex
+	var shown []*x509.Certificate
+	s = serve(t, tlsconfig.MTLSServerConfig(newWorkload(b.issue(t, registry)),
+		x509bundle.FromX509Authorities(domainA, []*x509.Certificate{clients.cert}), tlsconfig.AuthorizeID(client)), true,
+		http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			defer mu.Unlock()
+			shown = append(shown, r.TLS.PeerCertificates[0])
+		}))
+	return s, func(want ...*x509svid.SVID) {
+		t.Helper()
+		mu.Lock()
+		defer mu.Unlock()
+		if len(shown) != len(want) {
+			t.Fatalf("the server was shown %d certificates, want %d", len(shown), len(want))
+		}
+		for i, svid := range want {
+			if !shown[i].Equal(svid.Certificates[0]) {
+				t.Errorf("request %d was shown certificate %v, want %v", i, shown[i].SerialNumber, svid.Certificates[0].SerialNumber)
+			}
+		}
+	}
+}
+
 // TestIdentity: the server sees our SVID, and after a rotation the new one on
 // the next connection.
 func TestIdentity(t *testing.T) {
 	t.Parallel()
 	a := newCA(t, domainA)
-	ours := newWorkload(a.issue(t, client))
+	first, second := a.issue(t, client), a.issue(t, client)
+	ours := newWorkload(first)
 	b, _, s := newB(t, ours)
-	var mu sync.Mutex
-	var seen []*big.Int
-	server := serve(t, tlsconfig.MTLSServerConfig(newWorkload(b.issue(t, registry)),
-		x509bundle.FromX509Authorities(domainA, []*x509.Certificate{a.cert}), tlsconfig.AuthorizeID(client)), true,
-		http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			mu.Lock()
-			defer mu.Unlock()
-			seen = append(seen, r.TLS.PeerCertificates[0].SerialNumber)
-		}))
+	server, seen := serveB(t, b, a)
 	base := baseOf(t, s, "org-b")
-	next := a.issue(t, client)
-	want := []*big.Int{ours.svid.Load().Certificates[0].SerialNumber, ours.svid.Load().Certificates[0].SerialNumber, next.Certificates[0].SerialNumber}
-	for i := range want {
-		if _, err := getOver(t, base, server.URL, i == 1); err != nil {
+	for _, last := range []bool{false, true, true} { // the second is on the connection of the first
+		if _, err := getOver(t, base, server.URL, last); err != nil {
 			t.Fatal(err)
 		}
-		ours.svid.Store(next) // the second request is on the connection of the first
+		ours.svid.Store(second)
 	}
-	mu.Lock()
-	defer mu.Unlock()
-	for i := range want {
-		if len(seen) != len(want) || seen[i].Cmp(want[i]) != 0 {
-			t.Fatalf("the server saw certificates %v, want %v", seen, want)
-		}
-	}
+	seen(first, first, second)
 }
 
 // brokenIdentity is an identity source that has nothing to give.

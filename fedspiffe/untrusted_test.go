@@ -1,0 +1,80 @@
+package fedspiffe_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/fedhttp/fedhttp"
+)
+
+// impostor is a workload of B that is not the registry.
+var impostor = spiffeid.RequireFromString("spiffe://b.example/other")
+
+// checkUntrusted fails the test unless the call ended because we do not accept who
+// the server is.
+func checkUntrusted(t *testing.T, d fedhttp.Decision, err error, attempts, refreshes int) {
+	t.Helper()
+	if !errors.Is(err, fedhttp.ErrPeerUntrusted) || !errors.Is(err, fedhttp.ErrPeerUnavailable) {
+		t.Errorf("the error is %v, want ErrPeerUntrusted and ErrPeerUnavailable", err)
+	}
+	if d.Outcome != fedhttp.OutcomePeerUnavailable || d.Reason != fedhttp.ReasonPeerUntrusted || d.Delivery != fedhttp.DeliveryNotDelivered {
+		t.Errorf("it ended as %s, %s, %s; want peer_unavailable, peer_untrusted, not_delivered", d.Outcome, d.Reason, d.Delivery)
+	}
+	if d.Attempts != attempts || d.Refreshes != refreshes {
+		t.Errorf("%d attempts and %d refreshes, want %d and %d", d.Attempts, d.Refreshes, attempts, refreshes)
+	}
+}
+
+// TestUntrustedServer: a server of B that B's authority vouches for, and that is
+// not the registry. That is our own policy, so there is one handshake, nothing is
+// delivered, fetched or sent again, and the breaker has no part in it.
+func TestUntrustedServer(t *testing.T) {
+	t.Parallel()
+	overHTTP(t, func(t *testing.T, http2 bool) {
+		f := newBoundary(t, http2)
+		if _, err := f.send(t, "before", true); err != nil {
+			t.Fatal(err)
+		}
+		f.theirs.svid.Store(f.b.issue(t, impostor))
+		const calls = 15 // more than what opens the breaker
+		begun := f.server.handshakes.Load()
+		for i := range calls {
+			d, err := f.send(t, fmt.Sprint("refused-", i), false)
+			checkUntrusted(t, d, err, 1, 0)
+		}
+		if n := f.server.handshakes.Load() - begun; n != calls {
+			t.Errorf("%d handshakes for %d calls, want one for each", n, calls)
+		}
+		f.theirs.svid.Store(f.b.issue(t, registry))
+		if _, err := f.send(t, "after", false); err != nil {
+			t.Errorf("the registry itself: %v", err)
+		}
+		f.checkDelivered(t, "before", "after")
+		if n := f.publisher.fetches.Load(); n != 1 {
+			t.Errorf("the bundle was fetched %d times, want once", n)
+		}
+	})
+}
+
+// TestUntrustedAfterRotation: the first attempt cannot tell who the server is, and
+// the fetch that it leads to shows that it is nobody whom we accept.
+func TestUntrustedAfterRotation(t *testing.T) {
+	t.Parallel()
+	overHTTP(t, func(t *testing.T, http2 bool) {
+		f := newBoundary(t, http2)
+		if _, err := f.send(t, "before", true); err != nil {
+			t.Fatal(err)
+		}
+		f.rotate(t)
+		f.theirs.svid.Store(f.b.issue(t, impostor))
+		d, err := f.send(t, "refused", false)
+		checkUntrusted(t, d, err, 2, 1)
+		f.checkDelivered(t, "before")
+		if n := f.publisher.fetches.Load(); n != 2 {
+			t.Errorf("the bundle was fetched %d times, want twice", n)
+		}
+	})
+}
