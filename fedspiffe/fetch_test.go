@@ -149,6 +149,9 @@ func TestFetchTypes(t *testing.T) {
 			if accept := r.Header.Get("Accept"); accept != "application/json" {
 				t.Errorf("Accept is %q", accept)
 			}
+			if encoding := r.Header.Get("Accept-Encoding"); encoding != "" {
+				t.Errorf("Accept-Encoding is %q: the limit of size would not be one of what is sent", encoding)
+			}
 			w.Header()["Content-Type"] = []string{contentType}
 			if contentType == "" {
 				w.Header()["Content-Type"] = nil
@@ -188,7 +191,9 @@ func TestFetchEnds(t *testing.T) {
 			if _, err := s.FetchAnchor(ctx, "org-b"); !errors.Is(err, context.Canceled) {
 				t.Errorf("FetchAnchor after its context has ended: %v", err)
 			}
-			fedspiffe.SetFetchTimeout(s, "org-b", 100*time.Millisecond)
+			if limit := fedspiffe.SetFetchTimeout(s, "org-b", 100*time.Millisecond); limit != 5*time.Second {
+				t.Errorf("a fetch may take %v, want 5s", limit)
+			}
 			var timeout interface{ Timeout() bool }
 			if _, err := s.FetchAnchor(t.Context(), "org-b"); !errors.As(err, &timeout) || !timeout.Timeout() {
 				t.Errorf("FetchAnchor after its own limit: %v, want a timeout", err)
@@ -366,15 +371,16 @@ func TestEndpointRotates(t *testing.T) {
 	}
 	e.Bootstrap = kept
 	again := newSource(t, e, nil)
-	fetch(t, again, "org-b")
+	kept.RemoveX509Authority(third.cert) // a copy: it does not reach a Source
+	if !authorities(t, again).HasX509Authority(third.cert) || !authorities(t, s).HasX509Authority(third.cert) {
+		t.Error("a bundle that was handed in or out is the Source's own")
+	}
 	p.bundle.Store(bundleOf(2, third))
 	if _, err := again.FetchAnchor(t.Context(), "org-b"); err == nil || !strings.Contains(err.Error(), "spiffe_sequence 2, and one with 3") {
 		t.Errorf("a bundle that is older than the Bootstrap: %v", err)
 	}
-	kept.RemoveX509Authority(third.cert) // a copy: it does not reach the Source
-	if !authorities(t, again).HasX509Authority(third.cert) || !authorities(t, s).HasX509Authority(third.cert) {
-		t.Error("a bundle that was handed in or out is the Source's own")
-	}
+	p.bundle.Store(bundleOf(3, third))
+	fetch(t, again, "org-b")
 }
 
 // TestEndpointOfAnotherDomain: the bundle of C comes from an endpoint in B, which

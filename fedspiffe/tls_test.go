@@ -99,14 +99,16 @@ func TestServers(t *testing.T) {
 	b, a := newCA(t, domainB), newCA(t, domainA)
 	forB, _ := webEndpoint(t, newPublisher(t, bundleOf(1, b)))
 	forA, _ := webEndpoint(t, newPublisher(t, bundleOf(1, a)))
+	list := []spiffeid.ID{bundler, registry}
 	s, err := fedspiffe.New(fedspiffe.Config{Peers: map[string]fedspiffe.Peer{
-		"listed": {TrustDomain: domainB, Servers: []spiffeid.ID{bundler, registry}, Endpoint: forB},
+		"listed": {TrustDomain: domainB, Servers: list, Endpoint: forB},
 		"any":    {TrustDomain: domainB, AnyServer: true, Endpoint: forB},
 		"org-a":  {TrustDomain: domainA, AnyServer: true, Endpoint: forA}, // so that A's authorities are at hand, too
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
+	list[0] = impostor // which is too late to count
 	for _, id := range []string{"listed", "any", "org-a"} {
 		fetch(t, s, id)
 	}
@@ -118,14 +120,14 @@ func TestServers(t *testing.T) {
 	}{
 		"listed":                     {b, registry, accepted, accepted},
 		"listed first":               {b, bundler, accepted, accepted},
-		"not listed":                 {b, spiffeid.RequireFromString("spiffe://b.example/other"), refused, accepted},
+		"not listed":                 {b, impostor, refused, accepted},
 		"below a listed one":         {b, spiffeid.RequireFromString("spiffe://b.example/registry/x"), refused, accepted},
 		"no workload":                {b, domainB.ID(), refused, refused},
 		"another domain":             {a, client, refused, refused},
 		"another domain's by our CA": {b, client, refused, refused},
 		"no ID":                      {b, spiffeid.ID{}, unproven, unproven},
 		"listed, by another's CA":    {a, registry, unproven, unproven},
-		"not listed, by another's":   {a, spiffeid.RequireFromString("spiffe://b.example/other"), unproven, unproven},
+		"not listed, by another's":   {a, impostor, unproven, unproven},
 	} {
 		server := serve(t, serverTLS(newWorkload(tt.by.issue(t, tt.id))), false, noContent)
 		for peer, want := range map[string]string{"listed": tt.listed, "any": tt.any} {
