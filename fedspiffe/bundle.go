@@ -35,12 +35,16 @@ func (d *domain) adopt(b *spiffebundle.Bundle, now time.Time) (fedhttp.Anchor, e
 		return fedhttp.Anchor{}, errNoAuthority
 	case len(authorities) > maxAuthorities:
 		return fedhttp.Anchor{}, fmt.Errorf("it has %d X.509 authorities; at most %d are taken", len(authorities), maxAuthorities)
+	case slices.ContainsFunc(authorities, func(c *x509.Certificate) bool { return !c.IsCA }):
+		return fedhttp.Anchor{}, errors.New("it has an X.509 authority that is no CA certificate")
+	case d.numbered && !numbered:
+		return fedhttp.Anchor{}, fmt.Errorf("it has no spiffe_sequence, and one with %d was adopted before; where its publisher does not count any more, make a new Source", d.newest)
 	case numbered && sequence < d.newest:
 		return fedhttp.Anchor{}, fmt.Errorf("it has spiffe_sequence %d, and one with %d was adopted before; where the trust domain was set up anew, make a new Source", sequence, d.newest)
 	case !slices.ContainsFunc(authorities, valid):
 		return fedhttp.Anchor{}, fmt.Errorf("none of its %d X.509 authorities is valid at %s", len(authorities), now.UTC().Format(time.RFC3339))
 	}
-	d.newest = max(d.newest, sequence) // and stays, also behind a bundle without a number
+	d.newest, d.numbered = sequence, numbered
 	d.current.Store(b)
 	return anchorOf(b, authorities), nil
 }

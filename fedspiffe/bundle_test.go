@@ -98,14 +98,13 @@ func TestSequence(t *testing.T) {
 		bundles []*spiffebundle.Bundle
 		refused bool // the last; those before it are adopted
 	}{
-		"higher":                              {[]*spiffebundle.Bundle{bundleOf(5, old), bundleOf(math.MaxUint64, next)}, false},
-		"lower":                               {[]*spiffebundle.Bundle{bundleOf(5, old), bundleOf(4, next)}, true},
-		"zero":                                {[]*spiffebundle.Bundle{bundleOf(5, old), bundleOf(0, next)}, true},
-		"equal, with other contents":          {[]*spiffebundle.Bundle{bundleOf(5, old), bundleOf(5, next)}, false},
-		"none":                                {[]*spiffebundle.Bundle{bundleOf(5, old), unnumbered}, false},
-		"lower, behind one without":           {[]*spiffebundle.Bundle{bundleOf(5, old), unnumbered, bundleOf(4, old)}, true},
-		"equal to the one before one without": {[]*spiffebundle.Bundle{bundleOf(5, old), unnumbered, bundleOf(5, old)}, false},
-		"none, and none before":               {[]*spiffebundle.Bundle{unnumbered, unnumbered}, false},
+		"higher":                     {[]*spiffebundle.Bundle{bundleOf(5, old), bundleOf(math.MaxUint64, next)}, false},
+		"lower":                      {[]*spiffebundle.Bundle{bundleOf(5, old), bundleOf(4, next)}, true},
+		"zero":                       {[]*spiffebundle.Bundle{bundleOf(5, old), bundleOf(0, next)}, true},
+		"equal, with other contents": {[]*spiffebundle.Bundle{bundleOf(5, old), bundleOf(5, next)}, false},
+		"none":                       {[]*spiffebundle.Bundle{bundleOf(0, old), unnumbered}, true},
+		"none, and none before":      {[]*spiffebundle.Bundle{unnumbered, unnumbered}, false},
+		"zero, and none before":      {[]*spiffebundle.Bundle{unnumbered, bundleOf(0, old)}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -44,6 +44,7 @@ Peers["org-c"]: Endpoint.ID: "" is no SPIFFE ID of a workload; want that of the 
 func TestNewFaults(t *testing.T) {
 	t.Parallel()
 	c := spiffeid.RequireTrustDomainFromString("c.example")
+	f := spiffeid.RequireTrustDomainFromString("f.example")
 	caB, caC := newCA(t, domainB), newCA(t, c)
 	good := func() map[string]fedspiffe.Peer {
 		return map[string]fedspiffe.Peer{
@@ -59,6 +60,8 @@ func TestNewFaults(t *testing.T) {
 			"org-d": {TrustDomain: domainA, AnyServer: true, Endpoint: fedspiffe.Endpoint{
 				URL: "https://d.example", Profile: fedspiffe.HTTPSWeb, Roots: x509.NewCertPool(),
 			}},
+			"org-f":  {TrustDomain: f, AnyServer: true, Endpoint: fedspiffe.Endpoint{URL: "https://f.example", Profile: fedspiffe.HTTPSWeb, Roots: x509.NewCertPool()}},
+			"org-f2": {TrustDomain: f, AnyServer: true, Endpoint: fedspiffe.Endpoint{URL: "https://f.example", Profile: fedspiffe.HTTPSWeb, Roots: x509.NewCertPool()}},
 		}
 	}
 	if _, err := fedspiffe.New(fedspiffe.Config{Peers: good(), Base: &http.Transport{}}); err != nil {
@@ -93,9 +96,12 @@ func TestNewFaults(t *testing.T) {
 			p.Endpoint.ID = spiffeid.RequireFromString("spiffe://e.example/x")
 			p.Endpoint.Bootstrap = spiffebundle.New(p.Endpoint.ID.TrustDomain())
 		}, "Endpoint.Bootstrap: has no X.509 authority"},
-		"two bundles":      {"org-c", func(p *fedspiffe.Peer) { p.Endpoint.Bootstrap = bundleOf(2, caB) }, `Peers["org-c"]: Endpoint.Bootstrap: differs from that of Peers["org-b"]`},
-		"two endpoints":    {"org-b2", func(p *fedspiffe.Peer) { p.Endpoint.URL += "2" }, `Peers["org-b2"]: Endpoint: differs from that of Peers["org-b"]`},
-		"two endpoint IDs": {"org-b2", func(p *fedspiffe.Peer) { p.Endpoint.ID = registry }, `Peers["org-b2"]: Endpoint: differs from that of Peers["org-b"]`},
+		"two bundles":       {"org-c", func(p *fedspiffe.Peer) { p.Endpoint.Bootstrap = bundleOf(2, caB) }, `Peers["org-c"]: Endpoint.Bootstrap: differs from that of Peers["org-b"]`},
+		"two endpoints":     {"org-b2", func(p *fedspiffe.Peer) { p.Endpoint.URL += "2" }, `Peers["org-b2"]: Endpoint: differs from that of Peers["org-b"]`},
+		"one bootstrap":     {"org-b2", func(p *fedspiffe.Peer) { p.Endpoint.Bootstrap = nil }, `Peers["org-b2"]: Endpoint: differs from that of Peers["org-b"]`},
+		"two sets of roots": {"org-f2", func(p *fedspiffe.Peer) { p.Endpoint.Roots.AddCert(caB.cert) }, `Peers["org-f2"]: Endpoint: differs from that of Peers["org-f"]`},
+		"system's roots":    {"org-f2", func(p *fedspiffe.Peer) { p.Endpoint.Roots = nil }, `Peers["org-f2"]: Endpoint: differs from that of Peers["org-f"]`},
+		"two endpoint IDs":  {"org-b2", func(p *fedspiffe.Peer) { p.Endpoint.ID = registry }, `Peers["org-b2"]: Endpoint: differs from that of Peers["org-b"]`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

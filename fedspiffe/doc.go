@@ -45,16 +45,15 @@
 // one stays and the fetch is an error: the answer came from the endpoint that was
 // configured, by https, within 5 s; its status is 200, its type JSON where it names
 // one, and its size at most 1 MiB; it parses; it has from 1 to 1,000 X.509
-// authorities of which at least one is valid now; and its spiffe_sequence is not
-// below the highest that was adopted before, Endpoint.Bootstrap included.
+// authorities, all of them CA certificates and at least one valid now; and its spiffe_sequence is not
+// below that of the one before, Endpoint.Bootstrap included.
 //
 // The specification says of spiffe_sequence that it "MUST be a monotonically
 // increasing integer, and MUST be changed whenever the contents of the bundle are
-// updated", and that a bundle without one is to be taken for up to date when it is
-// the most recently retrieved. So a lower number is refused, and a bundle without
-// a number is accepted. One with the number at hand and other contents breaks the
-// second rule, and nothing says which of the two is older; the most recently
-// retrieved is taken, because a publisher that forgets the number should not be
+// updated". So a lower number is refused, and none where there was one. A bundle
+// with the number at hand and other contents breaks the second rule, and nothing
+// says which of the two is older; then the most recently retrieved counts, as it
+// does where there are no numbers. A publisher that forgets to count should not be
 // unreachable after its next rotation.
 //
 // Redirects are followed within the host of the endpoint, at most 3; the

@@ -73,8 +73,10 @@ func TestFetchRefuses(t *testing.T) {
 		"empty keys":           {answer(200, isJSON, `{"keys":[],"spiffe_sequence":2}`), "it has no X.509 authority"},
 		"only JWT keys":        {answer(200, isJSON, marshal(t, onlyJWT)), "it has no X.509 authority"},
 		"1,001 authorities":    {answer(200, isJSON, marshal(t, many)), "it has 1001 X.509 authorities; at most 1000 are taken"},
-		"a number too small":   {answer(200, isJSON, marshal(t, bundleOf(0, evil))), "it has spiffe_sequence 0, and one with 1 was adopted before"},
-		"a number below zero":  {answer(200, isJSON, `{"keys":[`+keysOf(onlyJWT)+`],"spiffe_sequence":-1}`), "the answer is no bundle"},
+		"a leaf": {answer(200, isJSON, marshal(t, spiffebundle.FromX509Authorities(domainB, []*x509.Certificate{evil.cert, evil.issue(t, registry).Certificates[0]}))),
+			"it has an X.509 authority that is no CA certificate"},
+		"a number too small":  {answer(200, isJSON, marshal(t, bundleOf(0, evil))), "it has spiffe_sequence 0, and one with 1 was adopted before"},
+		"a number below zero": {answer(200, isJSON, `{"keys":[`+keysOf(onlyJWT)+`],"spiffe_sequence":-1}`), "the answer is no bundle"},
 		"all expired": {answer(200, isJSON, marshal(t, bundleOf(2, newCAFrom(t, domainB, -2*time.Hour, -time.Hour)))),
 			"none of its 1 X.509 authorities is valid at "},
 		"none valid yet": {answer(200, isJSON, marshal(t, bundleOf(2, newCAFrom(t, domainB, time.Hour, 2*time.Hour)))),
@@ -181,6 +183,7 @@ func TestFetchEnds(t *testing.T) {
 				}
 				asked <- struct{}{}
 				<-r.Context().Done()
+				panic(http.ErrAbortHandler) // or the answer would end as one that is complete, and perhaps in time
 			}))
 			s := newSource(t, e, nil)
 			ctx, cancel := context.WithCancel(t.Context())
@@ -203,14 +206,14 @@ func TestFetchEnds(t *testing.T) {
 }
 
 // TestFetchWaitsItsTurn has two fetches at once: the second waits for the first,
-// with its own context.
+// with its own context, and asks nothing meanwhile.
 func TestFetchWaitsItsTurn(t *testing.T) {
 	fedtest.CheckLeaks(t)
 	t.Parallel()
 	p := newPublisher(t, bundleOf(1, newCA(t, domainB)))
-	asked, release := make(chan struct{}), make(chan struct{})
+	asked, release := make(chan struct{}, 2), make(chan struct{})
 	e, _ := webEndpoint(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		close(asked) // a second request would panic
+		asked <- struct{}{}
 		<-release
 		p.ServeHTTP(w, r)
 	}))
@@ -220,15 +223,22 @@ func TestFetchWaitsItsTurn(t *testing.T) {
 		_, err := s.FetchAnchor(t.Context(), "org-b")
 		first <- err
 	}()
-	<-asked
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := s.FetchAnchor(ctx, "org-b"); !errors.Is(err, context.Canceled) {
+	select {
+	case <-asked:
+	case err := <-first:
+		t.Fatalf("the first fetch: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := s.FetchAnchor(ctx, "org-b"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a fetch that waits and whose context ends: %v", err)
 	}
 	close(release)
 	if err := <-first; err != nil {
 		t.Errorf("the fetch that it waited for: %v", err)
+	}
+	if len(asked) != 0 {
+		t.Error("the second asked while the first had no answer")
 	}
 }
 
@@ -378,6 +388,12 @@ func TestEndpointRotates(t *testing.T) {
 	p.bundle.Store(bundleOf(2, third))
 	if _, err := again.FetchAnchor(t.Context(), "org-b"); err == nil || !strings.Contains(err.Error(), "spiffe_sequence 2, and one with 3") {
 		t.Errorf("a bundle that is older than the Bootstrap: %v", err)
+	}
+	unnumbered := bundleOf(0, third)
+	unnumbered.ClearSequenceNumber()
+	p.bundle.Store(unnumbered)
+	if _, err := again.FetchAnchor(t.Context(), "org-b"); err == nil || !strings.Contains(err.Error(), "it has no spiffe_sequence, and one with 3") {
+		t.Errorf("a bundle without the number that the Bootstrap has: %v", err)
 	}
 	p.bundle.Store(bundleOf(3, third))
 	fetch(t, again, "org-b")

@@ -43,7 +43,8 @@ type domain struct {
 	url      string
 	client   *http.Client  // nil: what it has is all that it will have
 	fetching chan struct{} // held by the one fetch at a time
-	newest   uint64        // the highest spiffe_sequence ever adopted; by who holds fetching
+	newest   uint64        // the spiffe_sequence of current; by who holds fetching
+	numbered bool          // there is one
 	current  atomic.Pointer[spiffebundle.Bundle]
 }
 
@@ -84,7 +85,7 @@ func (s *Source) domain(name spiffeid.TrustDomain) *domain {
 
 // seed gives the trust domain the bundle to begin with.
 func (d *domain) seed(b *spiffebundle.Bundle) {
-	d.newest, _ = b.SequenceNumber()
+	d.newest, d.numbered = b.SequenceNumber()
 	d.current.Store(b.Clone())
 }
 
