@@ -1,0 +1,270 @@
+package fednats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// ErrClosed is what a closed Fleet's writers return.
+var ErrClosed = errors.New("fednats: the fleet is closed")
+
+// Fleet is a program's part in a fleet. It is safe for concurrent use. Close it.
+type Fleet struct {
+	cfg   Config
+	names names
+	conn  *nats.Conn
+	owned bool // the connection is ours to close
+	js    jetstream.JetStream
+	log   *slog.Logger
+
+	life context.Context // ends with Close
+	end  context.CancelFunc
+	work sync.WaitGroup
+	once sync.Once
+
+	refusals refusals
+	lastErr  atomic.Pointer[string]
+
+	outboxes                      []*outbox // nil where their part is not taken
+	denied, unresolved, escalated *outbox
+	unlock                        func() // of Config.Dir
+
+	mu       sync.Mutex
+	watchers []*watcher
+	ledger   *ledger
+	buckets  map[string]jetstream.KeyValue
+	closed   error // what Close returned
+}
+
+// Open takes part in a fleet: it connects, creates the buckets and streams that are
+// missing, and reads what an earlier process has left in Config.Dir.
+//
+// The error names every fault of the configuration. With the cluster out of reach,
+// Open tries until ctx ends, unless Config.Offline is set.
+func Open(ctx context.Context, cfg Config) (*Fleet, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	f := &Fleet{cfg: cfg, names: names{cfg.Prefix}, log: cfg.Logger, conn: cfg.Conn}
+	f.refusals.log = cfg.Logger
+	f.life, f.end = context.WithCancel(context.Background())
+	if err := f.open(ctx); err != nil {
+		f.end()
+		f.work.Wait()
+		f.release()
+		return nil, err
+	}
+	return f, nil
+}
+
+func (f *Fleet) open(ctx context.Context) error {
+	if err := f.openOutboxes(); err != nil {
+		return err
+	}
+	if f.conn == nil {
+		if err := f.connect(ctx); err != nil {
+			return err
+		}
+	}
+	js, err := jetstream.New(f.conn, jetstream.WithDefaultTimeout(setupTimeout))
+	if err != nil {
+		return fmt.Errorf("fednats: %w", err)
+	}
+	f.js = js
+	if f.cfg.Offline {
+		f.work.Go(f.setUpLater)
+	} else if err := f.setUpUntil(ctx); err != nil {
+		return err
+	}
+	for _, o := range f.outboxes {
+		f.work.Go(func() { o.run(f.life) })
+	}
+	f.work.Go(f.watchConnection)
+	return nil
+}
+
+// connect makes a connection of our own, which is tried for ever: a cluster that
+// is away comes back.
+func (f *Fleet) connect(ctx context.Context) error {
+	options := append([]nats.Option{
+		nats.Name("fedhttp " + f.cfg.Name),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(250 * time.Millisecond), nats.ReconnectJitter(250*time.Millisecond, time.Second),
+		nats.RetryOnFailedConnect(true),
+		// What cannot be sent now is in the spool: a second copy would come late.
+		nats.ReconnectBufSize(-1),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { f.note(err) }),
+	}, f.cfg.Options...)
+	conn, err := nats.Connect(f.cfg.URL, options...)
+	if err != nil {
+		return fmt.Errorf("fednats: %w", err)
+	}
+	f.conn, f.owned = conn, true
+	if f.cfg.Offline {
+		return nil
+	}
+	for !conn.IsConnected() {
+		if conn.IsClosed() { // refused for good: credentials, say
+			return fmt.Errorf("fednats: not connected: %w", conn.LastError())
+		}
+		if !sleep(ctx, 10*time.Millisecond) {
+			return fmt.Errorf("fednats: not connected: %w", errors.Join(context.Cause(ctx), conn.LastError()))
+		}
+	}
+	return nil
+}
+
+// setUpUntil sets up; a cluster that has no leader yet is asked again.
+func (f *Fleet) setUpUntil(ctx context.Context) error {
+	for {
+		err := f.setup(ctx)
+		if err == nil || !isPassing(err) {
+			return err
+		}
+		if !sleep(ctx, 100*time.Millisecond) {
+			return err
+		}
+	}
+}
+
+func (f *Fleet) setUpLater() {
+	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		err := errDisconnected
+		if f.connected() {
+			if err = f.setup(f.life); err == nil {
+				return
+			}
+			f.note(err)
+		}
+		if !sleep(f.life, wait) {
+			return
+		}
+	}
+}
+
+var errDisconnected = errors.New("not connected")
+
+// isPassing reports whether an error may end by itself.
+func isPassing(err error) bool {
+	var api jetstream.JetStreamError
+	if errors.As(err, &api) && api.APIError() != nil {
+		return api.APIError().Code >= 500 // no leader, no quorum, no room
+	}
+	return errors.Is(err, nats.ErrNoResponders) || errors.Is(err, nats.ErrTimeout) ||
+		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, errDisconnected) ||
+		errors.Is(err, nats.ErrDisconnected) || errors.Is(err, nats.ErrConnectionReconnecting) || errors.Is(err, nats.ErrReconnectBufExceeded)
+}
+
+func (f *Fleet) connected() bool { return f.conn.Status() == nats.CONNECTED }
+
+// watchConnection tells all that wait for the cluster when it is back.
+func (f *Fleet) watchConnection() {
+	changes := f.conn.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.CLOSED)
+	defer f.conn.RemoveStatusListener(changes)
+	for {
+		select {
+		case <-f.life.Done():
+			return
+		case status, open := <-changes:
+			if !open {
+				return
+			}
+			f.log.Info("fednats: connection", slog.String("status", status.String()))
+			if status != nats.CONNECTED {
+				continue
+			}
+			for _, o := range f.outboxes {
+				o.kick()
+			}
+			f.mu.Lock()
+			for _, w := range f.watchers {
+				w.kick()
+			}
+			f.mu.Unlock()
+		}
+	}
+}
+
+// note keeps the last error for Status.
+func (f *Fleet) note(err error) {
+	if err == nil || errors.Is(err, context.Canceled) {
+		return
+	}
+	text := quote(err.Error())
+	text = text[1 : len(text)-1]
+	f.lastErr.Store(&text)
+}
+
+// needs says which part a method belongs to.
+func (f *Fleet) needs(part Parts, name string) error {
+	if f.life.Err() != nil {
+		return ErrClosed
+	}
+	if f.cfg.Parts&part == 0 {
+		return fmt.Errorf("fednats: %s is none of Config.Parts", name)
+	}
+	return nil
+}
+
+// Close lets what is spooled be published, until ctx ends, and then ends
+// everything. It returns how much was left: on disk, where Config.Dir is set, for
+// the next process; else it is lost. A second call returns what the first did.
+//
+// Close the Transport first: what it records after the Fleet is closed is kept in
+// memory alone.
+func (f *Fleet) Close(ctx context.Context) error {
+	f.once.Do(func() {
+		var left []error
+		for _, o := range f.outboxes {
+			if n := o.drain(ctx); n > 0 {
+				kept := "lost"
+				if f.cfg.Dir != "" {
+					kept = "kept on disk"
+				}
+				left = append(left, fmt.Errorf("fednats: %d %s were not published, and are %s", n, o.name, kept))
+			}
+		}
+		f.end()
+		f.work.Wait()
+		f.release()
+		f.mu.Lock()
+		f.closed = errors.Join(left...)
+		f.mu.Unlock()
+	})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.closed
+}
+
+func (f *Fleet) release() {
+	for _, o := range f.outboxes {
+		o.close()
+	}
+	if f.unlock != nil {
+		f.unlock()
+	}
+	if f.owned && f.conn != nil {
+		f.conn.Close()
+	}
+}
+
+// sleep reports whether ctx was still there at the end of d.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,5 @@
+//go:build !unix || aix || solaris || illumos
+
+package fednats
+
+func lockDir(string) (unlock func(), err error) { return func() {}, nil }
