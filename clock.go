@@ -22,7 +22,7 @@ type attemptClocks struct {
 // attemptClock is one attempt's place among them. The zero value does not run.
 type attemptClock struct {
 	clocks     *attemptClocks
-	at         time.Duration // when it ends; zero: it does not run
+	at         time.Duration // when it ends, or would have ended
 	prev, next *attemptClock
 	expires    interface{ cancel() }
 }
@@ -36,12 +36,15 @@ func (s *attemptClocks) start(k *attemptClock, expires interface{ cancel() }) (n
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k.clocks, k.expires = s, expires
-	if k.at != 0 {
+	if k.runs() {
 		s.remove(k)
 	}
 	s.add(k, now)
 	return now
 }
+
+// runs reports whether k is among its clocks, whose mu is held.
+func (k *attemptClock) runs() bool { return k.prev != nil || k.clocks.first == k }
 
 // touch begins anew, if the clock still runs.
 func (k *attemptClock) touch() {
@@ -51,7 +54,7 @@ func (k *attemptClock) touch() {
 	now := k.clocks.now()
 	k.clocks.mu.Lock()
 	defer k.clocks.mu.Unlock()
-	if k.at != 0 {
+	if k.runs() {
 		k.clocks.remove(k)
 		k.clocks.add(k, now)
 	}
@@ -63,10 +66,13 @@ func (k *attemptClock) stop() {
 	}
 	k.clocks.mu.Lock()
 	defer k.clocks.mu.Unlock()
-	if k.at != 0 {
+	if k.runs() {
 		k.clocks.remove(k)
 	}
 }
+
+// left is what a clock that was stopped has left of its time.
+func (k *attemptClock) left() time.Duration { return k.at - k.clocks.now() }
 
 // add puts k at the end. s.mu is held.
 func (s *attemptClocks) add(k *attemptClock, now time.Duration) {
@@ -92,7 +98,7 @@ func (s *attemptClocks) remove(k *attemptClock) {
 	} else {
 		k.next.prev = k.prev
 	}
-	k.at, k.prev, k.next = 0, nil, nil
+	k.prev, k.next = nil, nil
 }
 
 // wind sets the timer, unless it is set already: it then rings too early at

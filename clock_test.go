@@ -67,3 +67,25 @@ func TestAttemptClockZero(t *testing.T) {
 type cancelFunc func()
 
 func (f cancelFunc) cancel() { f() }
+
+// TestAttemptClockLeft: a clock that was stopped knows what it had left.
+func TestAttemptClockLeft(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := attemptClocks{limit: time.Minute, epoch: time.Now()}
+		var k attemptClock
+		s.start(&k, cancelFunc(func() {}))
+		time.Sleep(20 * time.Second)
+		k.touch()
+		time.Sleep(15 * time.Second)
+		k.stop()
+		k.touch() // too late
+		if left := k.left(); left != 45*time.Second {
+			t.Errorf("%v left, want 45s", left)
+		}
+		time.Sleep(50 * time.Second)
+		if left := k.left(); left != -5*time.Second {
+			t.Errorf("%v left, want -5s", left)
+		}
+	})
+}

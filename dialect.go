@@ -115,7 +115,7 @@ const (
 // vocabulary is how one dialect is read: a pure function.
 type vocabulary struct {
 	source Source
-	body   func(status int) bool // whether it looks into the body of such a status
+	body   func(*reply) bool // whether it looks into the body under such a header, if at all
 	read   func(a *reply, hops []Hop) ([]remark, reach)
 }
 
@@ -124,22 +124,16 @@ type vocabulary struct {
 var vocabularies = [...]vocabulary{
 	DialectProxyStatus:   {source: SourceProxyStatus, read: readProxyStatus},
 	DialectBearer:        {source: SourceBearer, read: one(readBearer)},
-	DialectProblem:       {source: SourceProblem, body: always, read: one(readProblem)},
+	DialectProblem:       {source: SourceProblem, body: mayBeProblem, read: one(readProblem)},
 	DialectHTTP:          {source: SourceHTTP, read: one(readHTTP)},
-	DialectEnvoy:         {source: SourceEnvoy, body: onStatus(403, 503), read: one(readEnvoy)},
-	DialectIstio:         {source: SourceIstio, body: onStatus(403, 503), read: one(readEnvoy)},
+	DialectEnvoy:         {source: SourceEnvoy, body: mayBeEnvoy, read: one(readEnvoy)},
+	DialectIstio:         {source: SourceIstio, body: mayBeEnvoy, read: one(readEnvoy)},
 	DialectLinkerd:       {source: SourceLinkerd, read: one(readLinkerd)},
-	DialectKong:          {source: SourceKong, body: onStatus(404, 503), read: one(readKong)},
+	DialectKong:          {source: SourceKong, body: mayBeKong, read: one(readKong)},
 	DialectAWSAPIGateway: {source: SourceAWSAPIGateway, read: one(readAWS)},
 	DialectCloudflare:    {source: SourceCloudflare, read: one(readCloudflare)},
-	DialectNginx:         {source: SourceNginx, body: onStatus(400), read: one(readNginx)},
-	DialectDSP:           {source: SourceDSP, body: always, read: one(readDSP)},
-}
-
-func always(int) bool { return true }
-
-func onStatus(statuses ...int) func(int) bool {
-	return func(status int) bool { return slices.Contains(statuses, status) }
+	DialectNginx:         {source: SourceNginx, body: mayBeNginx, read: one(readNginx)},
+	DialectDSP:           {source: SourceDSP, body: mayBeDSP, read: one(readDSP)},
 }
 
 // one makes a vocabulary of a function that knows nothing of hops: naming one
@@ -198,20 +192,23 @@ func compileDialects(dialects []Dialect, fault func(field, format string, args .
 	return compiled
 }
 
-// wantsBody reports whether a dialect of the peer looks into a body.
-func (t *signalTable) wantsBody(status int) bool {
-	for _, d := range t.dialects {
-		if body := vocabularies[d.Kind].body; body != nil && body(status) {
-			return true
-		}
-	}
-	return false
+// wants reports whether the dialect has to see the body.
+func (v vocabulary) wants(a *reply) bool {
+	return v.body != nil && len(a.header["Content-Encoding"]) == 0 && v.body(a)
+}
+
+// wantsBody reports whether a dialect of the peer has to see the body.
+func (t *signalTable) wantsBody(a *reply) bool {
+	return slices.ContainsFunc(t.dialects, func(d Dialect) bool { return vocabularies[d.Kind].wants(a) })
 }
 
 // readDialects adds what the dialects say.
 func (t *signalTable) readDialects(r *reading, a *reply) {
 	for _, d := range t.dialects {
 		v := vocabularies[d.Kind]
+		if v.body != nil && !v.wants(a) {
+			continue
+		}
 		words, far := v.read(a, d.Hops)
 		for _, w := range words {
 			e := Evidence{Source: v.source, Layer: w.layer}
@@ -241,14 +238,6 @@ func (r *reading) weigh() {
 			return
 		}
 	}
-}
-
-// text returns the body where it is what it says, and not compressed.
-func (a *reply) text() string {
-	if len(a.header["Content-Encoding"]) > 0 {
-		return ""
-	}
-	return a.body
 }
 
 // single returns the only value of a field, "" where there is none or several:

@@ -2,22 +2,25 @@ package fedhttp
 
 import "strings"
 
-// readEnvoy reads the local replies of Envoy, whose text is the whole body. One
-// that names "retried" is about the last of several tries, and says nothing of the
-// others; neither does an answer that an upstream took time for.
-func readEnvoy(a *reply) (remark, bool) {
+// mayBeEnvoy: a local reply is plain text. An answer that an upstream took time for
+// is none, and one of an overload or a limit says nothing of who had the request.
+func mayBeEnvoy(a *reply) bool {
 	for _, name := range []string{"X-Envoy-Overloaded", "X-Envoy-Ratelimited", "X-Envoy-Upstream-Service-Time"} {
 		if len(a.header[name]) > 0 {
-			return nothing, false
+			return false
 		}
 	}
-	switch text := a.text(); a.status {
-	case 403:
-		return saysPolicy, text == "RBAC: access denied"
-	case 503:
-		return saysRouting, text == "no healthy upstream" || neverConnected(text)
+	return (a.status == 403 || a.status == 503) && (len(a.header["Content-Type"]) == 0 || a.isMediaType("text/plain"))
+}
+
+// readEnvoy reads the local replies of Envoy, whose text is the whole body. One
+// that names "retried" is about the last of several tries, and says nothing of the
+// others.
+func readEnvoy(a *reply) (remark, bool) {
+	if a.status == 403 {
+		return saysPolicy, a.body == "RBAC: access denied"
 	}
-	return nothing, false
+	return saysRouting, a.body == "no healthy upstream" || neverConnected(a.body)
 }
 
 // neverConnected reports whether the text is Envoy's about a reset, and the reset
@@ -54,17 +57,15 @@ var kongMessages = map[int]string{
 
 const kongBalancer = "failure to get a peer from the ring-balancer"
 
-// readKong reads Kong's error message. An answer with the upstream's latency was
-// sent to the upstream.
+// mayBeKong: an answer with the upstream's latency was sent to the upstream.
+func mayBeKong(a *reply) bool {
+	return (a.status == 404 || a.status == 503) && len(a.header["X-Kong-Upstream-Latency"]) == 0 && a.isMediaType("application/json")
+}
+
+// readKong reads Kong's error message.
 func readKong(a *reply) (remark, bool) {
-	if len(a.header["X-Kong-Upstream-Latency"]) > 0 || !a.isMediaType("application/json") {
-		return nothing, false
-	}
-	message := jsonStrings(a.text(), "message")["message"]
-	if message == "" {
-		return nothing, false
-	}
-	return saysRouting, message == kongMessages[a.status] || a.status == 503 && message == kongBalancer
+	message := jsonStrings(a.body, "message")["message"]
+	return saysRouting, message != "" && (message == kongMessages[a.status] || a.status == 503 && message == kongBalancer)
 }
 
 // readAWS reads the type of an API Gateway's own error. A missing authentication
@@ -93,15 +94,14 @@ func readCloudflare(a *reply) (remark, bool) {
 	return nothing, false
 }
 
+func mayBeNginx(a *reply) bool { return a.status == 400 && a.isMediaType("text/html") }
+
 // readNginx reads the two pages of nginx's own that say that the server distrusts
 // our certificate, or wants one: whatever we refresh, it will again. It is like
 // the TLS alert that other servers send.
 func readNginx(a *reply) (remark, bool) {
-	if a.status != 400 || !a.isMediaType("text/html") {
-		return nothing, false
-	}
 	for _, what := range []string{"The SSL certificate error", "No required SSL certificate was sent"} {
-		if strings.HasPrefix(strings.ReplaceAll(a.text(), "\r\n", "\n"), "<html>\n<head><title>400 "+what+"</title></head>\n") {
+		if strings.HasPrefix(strings.ReplaceAll(a.body, "\r\n", "\n"), "<html>\n<head><title>400 "+what+"</title></head>\n") {
 			return saysRouting, true
 		}
 	}

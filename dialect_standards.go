@@ -97,12 +97,11 @@ func authValue(s string) (value, rest string, ok bool) {
 // configuration is stale.
 const ohttpKey = "assignments/http-problem-types#ohttp-key"
 
+func mayBeProblem(a *reply) bool { return a.isMediaType("application/problem+json") }
+
 // readProblem reads the type of problem details.
 func readProblem(a *reply) (remark, bool) {
-	if !a.isMediaType("application/problem+json") {
-		return nothing, false
-	}
-	kind := jsonStrings(a.text(), "type")["type"]
+	kind := jsonStrings(a.body, "type")["type"]
 	stale := kind == "https://iana.org/"+ohttpKey || kind == "https://www.iana.org/"+ohttpKey
 	return remark{layer: LayerRouting, stale: true}, stale
 }
@@ -120,13 +119,12 @@ func (a *reply) isMediaType(want ...string) bool {
 	return false
 }
 
+func mayBeDSP(a *reply) bool { return a.isMediaType("application/json", "application/ld+json") }
+
 // readDSP reads an error of the Dataspace Protocol's contract negotiation: the
 // peer's connector has looked at what was asked for, and given a code.
 func readDSP(a *reply) (remark, bool) {
-	if !a.isMediaType("application/json", "application/ld+json") {
-		return nothing, false
-	}
-	e := jsonStrings(a.text(), "@type", "code", "dspace:code")
+	e := jsonStrings(a.body, "@type", "code", "dspace:code")
 	switch e["@type"] {
 	case "ContractNegotiationError", "dspace:ContractNegotiationError":
 		return saysPolicy, e["code"] != "" || e["dspace:code"] != ""

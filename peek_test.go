@@ -2,20 +2,15 @@ package fedhttp_test
 
 import (
 	"compress/gzip"
-	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/fedhttp/fedhttp"
-	"github.com/fedhttp/fedhttp/fedtest"
 )
 
 // What a dialect has looked into stays whole for the caller.
@@ -161,52 +156,5 @@ func playPeek(t *testing.T, write func(http.ResponseWriter, *http.Request, []byt
 	if ours.trailer != plain.trailer || ours.length != plain.length || ours.uncompressed != plain.uncompressed {
 		t.Errorf("trailer %q, length %d, uncompressed %v; want those of net/http: %q, %d, %v",
 			ours.trailer, ours.length, ours.uncompressed, plain.trailer, plain.length, plain.uncompressed)
-	}
-}
-
-// TestPeekedDrips: a body that comes too slowly for the dialects is waited for no
-// longer than AttemptTimeout, and then ends with an error: what was read of it is
-// not taken for the whole.
-func TestPeekedDrips(t *testing.T) {
-	checkLeaks(t)
-	t.Parallel()
-	for name, gap := range map[string]time.Duration{"never begins": time.Hour, "drips": 3 * time.Second} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				peer := fedtest.NewUnstartedPeer(fedtest.Config{ErrorLog: quietLog})
-				defer peer.Close()
-				p := testPeer("b", peer.URL)
-				p.Retry.AttemptTimeout = 10 * time.Second
-				p.Signals.Dialects = everyDialect(fedhttp.Hop{Name: "front"})
-				base := peer.Transport()
-				tr, err := fedhttp.NewTransport(fedhttp.Config{
-					Base: base, Anchors: fenceEager(), Escalator: fenceQuiet, Logger: quietLogger, Peers: []fedhttp.Peer{p},
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer base.CloseIdleConnections()
-				defer tr.Close()
-				peer.Script(fedtest.Endless(503, nil, gap))
-
-				begin := time.Now()
-				resp, err := tr.RoundTrip(newGet(t, peer.URL))
-				took := time.Since(begin) // of the bubble
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer resp.Body.Close()
-				if took != 10*time.Second {
-					t.Errorf("waited for %v, want the 10s of AttemptTimeout", took)
-				}
-				if d, _ := fedhttp.DecisionFromResponse(resp); d.Outcome != fedhttp.OutcomeAmbiguous || d.Attempts != 1 {
-					t.Errorf("%v (%v) after %d attempts, want ambiguous after one", d.Outcome, d.Reason, d.Attempts)
-				}
-				if _, err := io.ReadAll(resp.Body); !errors.Is(err, context.Canceled) {
-					t.Errorf("the body ends with %v, want the end of the attempt", err)
-				}
-			})
-		})
 	}
 }

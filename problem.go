@@ -1,7 +1,5 @@
 package fedhttp
 
-import "mime"
-
 // readPolicyReason finds the peer's reason for a rejection: its header, or
 // where the peer's Signals say so, the detail of problem details (RFC 9457).
 func (c *call) readPolicyReason(a *attempt) {
@@ -10,12 +8,7 @@ func (c *call) readPolicyReason(a *attempt) {
 		c.policyReason = peerText(reason)
 		return
 	}
-	if !sig.readProblemDetail {
-		return
+	if sig.readProblemDetail && vocabularies[DialectProblem].wants(&reply{header: a.resp.Header}) {
+		c.policyReason = peerText(jsonStrings(c.peek(a), "detail")["detail"])
 	}
-	mediaType, _, err := mime.ParseMediaType(a.resp.Header.Get("Content-Type"))
-	if err != nil || mediaType != "application/problem+json" {
-		return
-	}
-	c.policyReason = peerText(jsonStrings(c.peek(a), "detail")["detail"])
 }

@@ -71,8 +71,8 @@ type Signals struct {
 	FailureStatuses []int
 	// ReadProblemDetail takes the policy reason of a rejection from the
 	// "detail" of an application/problem+json body (RFC 9457) where no header
-	// gives one. At most 4 KiB are read ahead; the caller still reads the body
-	// whole.
+	// gives one. At most 4 KiB are read ahead, within AttemptTimeout; the caller
+	// still reads the body whole.
 	ReadProblemDetail bool
 	// Dialects are the words of the hops in front of the peer that are read, and
 	// which hops are believed. Nil: none.
