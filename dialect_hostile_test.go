@@ -18,9 +18,10 @@ func pinned(kind fedhttp.DialectKind, hops ...fedhttp.Hop) fedhttp.Dialect {
 	return fedhttp.Dialect{Kind: kind, Hops: hops}
 }
 
-// answer is a response as it is on the wire. fields are lines without their ends.
+// answer is a response as it is on the wire, after which the server ends the
+// connection. fields are lines without their ends.
 func answer(status int, body string, fields ...string) string {
-	fields = append(fields, fmt.Sprint("Content-Length: ", len(body)))
+	fields = append(fields, "Connection: close", fmt.Sprint("Content-Length: ", len(body)))
 	return fmt.Sprintf("HTTP/1.1 %d X\r\n%s\r\n\r\n%s", status, strings.Join(fields, "\r\n"), body)
 }
 
