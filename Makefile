@@ -85,7 +85,7 @@ gates: ## the exact allocation counts, which the race detector would change
 	@go test -count=1 -run 'Allocs' .
 
 bench-check: ## what fedhttp costs against otelhttp alone, in one run
-	@go run -C bench ./cmd/gate
+	@go run -C bench ./cmd/measure gate
 
 fuzz: ## run each fuzz target of each package for FUZZTIME (10s)
 	@FUZZTIME="$(FUZZTIME)" .ci/fuzz $(MODULES)

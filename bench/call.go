@@ -1,0 +1,78 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+)
+
+// Origin is where calls over a Stub go; the peer of Fedhttp is there.
+const Origin = "https://registry.b.example"
+
+// path is what is asked for, of whatever origin.
+const path = "/v1/tasks"
+
+// Stub is a base that takes the request's body and answers 200 at once, with no
+// body. It allocates what any base does.
+type Stub struct{}
+
+// RoundTrip implements http.RoundTripper.
+func (Stub) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Body != nil {
+		_, err := io.Copy(io.Discard, req.Body)
+		_ = req.Body.Close()
+		if err != nil {
+			return nil, err
+		}
+	}
+	return &http.Response{
+		Status: "200 OK", StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{}, Body: http.NoBody, Request: req,
+	}, nil
+}
+
+var (
+	accept = []string{"application/json"}
+	kib    = strings.Repeat("0123456789abcdef", 64) // what a POST sends
+)
+
+// Call makes one request, as a program does for each, sends it and reads the
+// answer. A POST has a body of 1 KiB.
+func Call(ctx context.Context, rt http.RoundTripper, method, url string) error {
+	var body io.Reader
+	if method == http.MethodPost {
+		body = strings.NewReader(kib)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, url, body)
+	if err != nil {
+		return err
+	}
+	req.Header["Accept"] = accept
+	resp, err := rt.RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("status %d", resp.StatusCode)
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	return err
+}
+
+// Sender is a chain made ready for calls to one URL.
+type Sender struct {
+	Name string
+	rt   http.RoundTripper
+	ctx  context.Context
+	url  string
+	end  func()
+}
+
+// Send makes a call.
+func (s *Sender) Send(method string) error { return Call(s.ctx, s.rt, method, s.url) }
+
+// Close lets go of what the chain holds.
+func (s *Sender) Close() { s.end() }

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"fmt"
+	"time"
+)
+
+type options struct {
+	out                string
+	benchtime, latency time.Duration
+	rounds             int
+	quick              bool
+}
+
+// stage is a part of the run. Its rounds are processes of their own, so that what
+// is compared is measured at several times and not only once each.
+type stage struct {
+	name    string
+	seconds int // about, with the usual options
+	rounds  int
+	env     []string
+	command []string // the first is a program of the output folder
+}
+
+// seldom collects garbage ten times more seldom than usual, so that a benchmark of
+// nothing but short-lived garbage is not one of the collector.
+var seldom = []string{"GOGC=1000"}
+
+func stagesOf(o options) []stage {
+	benchtime, once, pairs, mib, contention := o.benchtime.String(), "5x", "101", "1024", "3s"
+	if o.quick {
+		benchtime, once, pairs, mib, contention = "1x", "1x", "3", "16", "100ms"
+		o.rounds, o.latency = 1, 100*time.Millisecond
+	}
+	some := max(1, o.rounds*3/5)
+	bench := func(program, pattern, benchtime string) []string {
+		return []string{program, "-test.run=^$", "-test.timeout=30m", "-test.bench=" + pattern, "-test.benchtime=" + benchtime}
+	}
+	return []stage{
+		{"the gates, in pairs", 40, 1, nil, []string{"measure", "gate", "-all", "-bench", "-pairs=" + pairs}},
+		{"chains over a stub", 50, o.rounds, seldom, bench("bench.test", "^BenchmarkStub(Parallel)?$", benchtime)},
+		{"chains over loopback", 45, some, nil, bench("bench.test", "^BenchmarkLoopback(Parallel)?$", benchtime)},
+		{"growth: peers, keys, denials", 60, some, seldom, bench("bench.test", "^Benchmark(Peers|Keys|Denials)$", benchtime)},
+		{"growth: all peers replaced", 10, 1, nil, bench("bench.test", "^BenchmarkSetPeers$", once)},
+		{"the policy book: reads", 60, 1, nil, bench("root.test",
+			"^BenchmarkAuthorize(DuringWrites)?$/^(book|rwmutex-map)$/^(hot|uniform|writes=.*)$/^(1k|100k|1M)$", benchtime)},
+		{"the policy book: writes", 60, 1, nil, bench("root.test", "^Benchmark(BookWrite|BookFill)$/^1M$", "1x")},
+		{"held calls", 30, 1, nil, bench("root.test", "^Benchmark(Held|Wake)$", "1x")},
+		{"latency at fixed rates", 9 * int(o.latency.Seconds()), 1, nil, []string{"measure", "latency", fmt.Sprint("-for=", o.latency)}},
+		{"streaming", 45, 1, nil, []string{"measure", "stream", "-mib=" + mib}},
+		{"contention", 20, 1, nil, []string{"measure", "contention", "-for=" + contention}},
+	}
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"time"
+
+	"github.com/fedhttp/fedhttp/bench"
+)
+
+// slices is in how many turns the time of each chain is measured.
+const slices = 10
+
+func latency(args []string) error {
+	var length time.Duration
+	flags("latency", args, func(f *flag.FlagSet) {
+		f.DurationVar(&length, "for", 20*time.Second, "how long calls are made, at each rate and through each chain")
+	})
+	server := bench.Serve("h1")
+	defer server.Close()
+	gated := bench.Gated()
+	senders := []*bench.Sender{
+		bench.Bare.Over(server.Base(), gated[0], server.URL),
+		bench.Fedhttp.Over(server.Base(), gated[0], server.URL),
+		bench.FedhttpTask.Over(server.Base(), gated[2], server.URL),
+	}
+	traces := []string{gated[0].Name, gated[0].Name, gated[2].Name}
+	for _, s := range senders {
+		defer s.Close()
+	}
+	var late error
+	for _, rate := range []int{100, 1_000, 5_000} {
+		all := make([]bench.Latencies, len(senders))
+		for range slices {
+			for i, s := range senders {
+				l := bench.OpenLoop(s, rate, length/slices)
+				all[i].Whole, all[i].Start = append(all[i].Whole, l.Whole...), append(all[i].Start, l.Start...)
+				if l.Behind {
+					late = errors.Join(late, fmt.Errorf("%s cannot keep up with %d requests a second", s.Name, rate))
+				}
+			}
+		}
+		for i, s := range senders {
+			fmt.Println(line(fmt.Sprintf("Latency/rate=%d/trace=%s/chain=%s", rate, traces[i], s.Name), len(all[i].Whole),
+				value{bench.Quantile(all[i].Whole, 0.5) * 1e9, "p50-ns"},
+				value{bench.Quantile(all[i].Whole, 0.99) * 1e9, "p99-ns"},
+				value{bench.Quantile(all[i].Whole, 0.999) * 1e9, "p99.9-ns"},
+				value{bench.Quantile(all[i].Start, 0.99) * 1e9, "p99-start-ns"}))
+		}
+	}
+	return late
+}

@@ -1,0 +1,54 @@
+package bench
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// maxWaiting is when an open loop gives up: whatever it measures cannot keep pace.
+const maxWaiting = 20_000
+
+// Latencies are those of calls, from the time that each was meant to be sent at.
+type Latencies struct {
+	Whole []float64 // seconds until the answer was read
+	Start []float64 // seconds until the call began, which is the generator's and the scheduler's part
+	// Behind is whether the calls waiting became too many.
+	Behind bool
+}
+
+// OpenLoop sends GETs at an even rate a second, whether or not those before have
+// been answered, each on a goroutine of its own. A call that is late because of
+// others counts as late: nothing is omitted.
+func OpenLoop(s *Sender, rate int, length time.Duration) Latencies {
+	n := int(length.Seconds() * float64(rate))
+	l := Latencies{make([]float64, n), make([]float64, n), false}
+	interval := time.Second / time.Duration(rate)
+	var calls sync.WaitGroup
+	var waiting atomic.Int64
+
+	runtime.LockOSThread() // which sleeps more exactly than a timer would wake
+	defer runtime.UnlockOSThread()
+	exact()
+	begin := time.Now().Add(10 * time.Millisecond)
+	for i := range n {
+		at := begin.Add(time.Duration(i) * interval)
+		sleep(time.Until(at))
+		if waiting.Add(1) > maxWaiting {
+			l.Behind = true
+			l.Whole, l.Start = l.Whole[:i], l.Start[:i]
+			break
+		}
+		calls.Go(func() {
+			defer waiting.Add(-1)
+			start := time.Since(at)
+			if err := s.Send("GET"); err != nil {
+				panic(err)
+			}
+			l.Start[i], l.Whole[i] = start.Seconds(), time.Since(at).Seconds()
+		})
+	}
+	calls.Wait()
+	return l
+}
