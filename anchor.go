@@ -29,6 +29,10 @@ type Anchor struct {
 	// over connections of their own. They need a base that is an *http.Transport
 	// without a DialTLSContext; with any other the peer's calls are refused.
 	Roots *x509.CertPool
+	// Certificates are what Roots are made of where Roots is nil. A source that
+	// fills them, as HTTPAnchorSource does, has anchors that replicas can share: a
+	// CertPool does not give its certificates away. They are not changed.
+	Certificates []*x509.Certificate
 }
 
 // AnchorSource fetches a peer's current anchor. It is called by one goroutine a
@@ -296,6 +300,13 @@ func (k *anchorKeeper) take(a Anchor, now time.Time) (refreshResult, error) {
 	if old != nil && old.IssuedAt.After(k.newest) {
 		k.newest = old.IssuedAt // and stays, also behind an anchor without times
 	}
+	if a.Roots == nil && a.Certificates != nil {
+		a.Roots = x509.NewCertPool()
+		for _, c := range a.Certificates {
+			a.Roots.AddCert(c)
+		}
+	}
+	a.Certificates = nil // nobody asks the keeper for them
 	switch {
 	case a.Version == "":
 		return refreshFailed, errAnchorEmpty

@@ -285,5 +285,8 @@ func (e *anchorEndpoint) take(got *anchorAnswer, hint time.Duration, now time.Ti
 		return Anchor{}, fmt.Errorf("every CA certificate in it has expired, the last at %s", got.expires.UTC().Format(time.RFC3339))
 	}
 	e.last = got
-	return Anchor{Version: got.version, IssuedAt: got.issued, ExpiresAt: got.expires, RefreshHint: hint, Roots: got.roots}, nil
+	return Anchor{
+		Version: got.version, IssuedAt: got.issued, ExpiresAt: got.expires, RefreshHint: hint,
+		Roots: got.roots, Certificates: got.members,
+	}, nil
 }

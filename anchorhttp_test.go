@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -84,6 +85,13 @@ func fetch(t *testing.T, s AnchorSource) Anchor {
 	return a
 }
 
+func wantAnchor(t *testing.T, what string, got, want Anchor) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%s: got %+v, want %+v", what, got, want)
+	}
+}
+
 func fetchFails(t *testing.T, s AnchorSource, want string) {
 	t.Helper()
 	_ = fetchError(t, s, want)
@@ -104,7 +112,7 @@ func fetchError(t *testing.T, s AnchorSource, want string) error {
 	if strings.Contains(text, "SECRET") || !printable(text) || len(text) > 1024 {
 		t.Errorf("the error shows a secret, or is not bounded and printable: %.2000q", text)
 	}
-	if a != (Anchor{}) {
+	if !reflect.DeepEqual(a, Anchor{}) {
 		t.Errorf("an error, and %+v", a)
 	}
 	return err
@@ -141,12 +149,15 @@ func TestHTTPAnchors(t *testing.T) {
 		vtWant(t, c.name+": issued", a.IssuedAt, modified)
 		vtWant(t, c.name+": expires", a.ExpiresAt, ca.cert.NotAfter)
 		vtWant(t, c.name+": hint", a.RefreshHint, c.hint)
+		if len(a.Certificates) != 1 || !a.Certificates[0].Equal(ca.cert) {
+			t.Errorf("%s: %d certificates", c.name, len(a.Certificates))
+		}
 		if len(a.Version) != len("sha256:")+32 || !isHeaderValue(a.Version) {
 			t.Errorf("%s: version %q", c.name, a.Version)
 		}
 	}
 	bare := fetch(t, anchorAt(t, answerWith(jwksType, jwks(t, []jwk{signingKey("1")}))))
-	vtWant(t, "without roots", bare, Anchor{Version: bare.Version, RefreshHint: time.Hour})
+	wantAnchor(t, "without roots", bare, Anchor{Version: bare.Version, RefreshHint: time.Hour})
 }
 
 // TestHTTPAnchorsOnLoopback: plain http is for this machine only, see
@@ -210,7 +221,7 @@ func TestHTTPAnchorsPerPeer(t *testing.T) {
 func TestStaticAnchors(t *testing.T) {
 	t.Parallel()
 	want := Anchor{Version: "1", IssuedAt: time.Unix(1, 0), Roots: x509.NewCertPool()}
-	vtWant(t, "anchor", fetch(t, StaticAnchors{"b": want, "c": {Version: "2"}}), want)
+	wantAnchor(t, "anchor", fetch(t, StaticAnchors{"b": want, "c": {Version: "2"}}), want)
 	// A confirmed refresh lets a failure of the routing be sent again.
 	var sent int
 	tr := newTestTransport(t, Config{
@@ -273,7 +284,7 @@ func TestHTTPAnchorNotModified(t *testing.T) {
 	same := fetch(t, s)
 	vtWant(t, "hint, which it does not say again", same.RefreshHint, time.Hour)
 	same.RefreshHint = a.RefreshHint
-	vtWant(t, "anchor", same, a)
+	wantAnchor(t, "anchor", same, a)
 	touched := fetch(t, s)
 	vtWant(t, "issued", touched.IssuedAt, newer)
 	vtWant(t, "hint", touched.RefreshHint, 2*time.Minute)

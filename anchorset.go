@@ -17,10 +17,11 @@ const maxAnchorMembers = 1000
 // anchorSet is what a JWK Set or a PEM bundle says.
 type anchorSet struct {
 	version  string
-	roots    *x509.CertPool // nil: the set has no CA certificates
-	expires  time.Time      // when the last of roots is over; zero: no roots
-	hint     time.Duration  // zero: none
-	sequence *uint64        // nil: none
+	roots    *x509.CertPool      // nil: the set has no CA certificates
+	members  []*x509.Certificate // those of roots
+	expires  time.Time           // when the last of roots is over; zero: no roots
+	hint     time.Duration       // zero: none
+	sequence *uint64             // nil: none
 }
 
 // addRoot adds a CA certificate. Anything else is refused: a server's own
@@ -40,6 +41,7 @@ func (s *anchorSet) addRoot(der []byte) error {
 		s.roots = x509.NewCertPool()
 	}
 	s.roots.AddCert(cert)
+	s.members = append(s.members, cert)
 	if cert.NotAfter.After(s.expires) {
 		s.expires = cert.NotAfter
 	}

@@ -65,6 +65,34 @@ func TestTakeRoots(t *testing.T) {
 	}
 }
 
+// TestTakeCertificates: they stand for Roots where there are none.
+func TestTakeCertificates(t *testing.T) {
+	t.Parallel()
+	one, other := newTestCA(t, "one").cert, newTestCA(t, "other").cert
+	pool := x509.NewCertPool()
+	pool.AddCert(one)
+	for name, c := range map[string]struct {
+		then   Anchor
+		result refreshResult
+		trust  uint64
+	}{
+		"the same": {Anchor{Version: "1", Certificates: []*x509.Certificate{one}}, refreshConfirmed, 1},
+		"others":   {Anchor{Version: "1", Certificates: []*x509.Certificate{one, other}}, refreshAdvanced, 2},
+		"none":     {Anchor{Version: "1", Certificates: []*x509.Certificate{}}, refreshFailed, 1},
+		"Roots count where both are there": {
+			Anchor{Version: "1", Roots: pool, Certificates: []*x509.Certificate{other}}, refreshConfirmed, 1,
+		},
+	} {
+		k := &anchorKeeper{}
+		if _, err := k.take(Anchor{Version: "1", Certificates: []*x509.Certificate{one}}, time.Now()); err != nil || !k.anchor().Roots.Equal(pool) {
+			t.Fatalf("%v", err)
+		}
+		if result, err := k.take(c.then, time.Now()); result != c.result || k.anchor().trust != c.trust {
+			t.Errorf("%s: %v, %v, trust %d; want %v, trust %d", name, result, err, k.anchor().trust, c.result, c.trust)
+		}
+	}
+}
+
 // TestTakeCopiesRoots: what a source does with its pool later changes nothing.
 func TestTakeCopiesRoots(t *testing.T) {
 	t.Parallel()
