@@ -138,9 +138,9 @@ func (f *Fleet) setUpUntil(ctx context.Context) error {
 
 func (f *Fleet) setUpLater() {
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
-		err := errDisconnected
 		if f.connected() {
-			if err = f.setup(f.life); err == nil {
+			err := f.setup(f.life)
+			if err == nil {
 				return
 			}
 			f.note(err)
@@ -199,8 +199,7 @@ func (f *Fleet) note(err error) {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return
 	}
-	text := quote(err.Error())
-	text = text[1 : len(text)-1]
+	text := bounded(err.Error())
 	f.lastErr.Store(&text)
 }
 
@@ -219,8 +218,8 @@ func (f *Fleet) needs(part Parts, name string) error {
 // everything. It returns how much was left: on disk, where Config.Dir is set, for
 // the next process; else it is lost. A second call returns what the first did.
 //
-// Close the Transport first: what it records after the Fleet is closed is kept in
-// memory alone.
+// Close the Transport first. The books that were fed are stale from now on, and
+// what is recorded is kept in memory alone.
 func (f *Fleet) Close(ctx context.Context) error {
 	f.once.Do(func() {
 		var left []error
@@ -237,6 +236,9 @@ func (f *Fleet) Close(ctx context.Context) error {
 		f.work.Wait()
 		f.release()
 		f.mu.Lock()
+		for _, w := range f.watchers {
+			w.fresh.end()
+		}
 		f.closed = errors.Join(left...)
 		f.mu.Unlock()
 	})

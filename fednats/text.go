@@ -22,6 +22,12 @@ func quote(s string) string {
 	return strconv.QuoteToASCII(s[:maxQuoted]) + "..."
 }
 
+// bounded is quote without the quotes.
+func bounded(s string) string {
+	s = quote(s)
+	return s[1:strings.LastIndexByte(s, '"')]
+}
+
 // text is a string of any bytes: JSON has room for UTF-8 alone.
 type text string
 

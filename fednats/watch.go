@@ -204,16 +204,19 @@ func (w *watcher) info(ctx context.Context) (*jetstream.StreamInfo, error) {
 func (w *watcher) consumer(ctx context.Context, start uint64) (jetstream.Consumer, error) {
 	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
 	defer cancel()
-	cfg := jetstream.ConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: start,
-		AckPolicy: jetstream.AckNonePolicy, MaxDeliver: 1, MemoryStorage: true, Replicas: 1,
-		InactiveThreshold: 2 * watchExpiry,
-	}
-	c, err := w.f.js.CreateConsumer(ctx, bucketStream(w.bucket), cfg)
+	c, err := w.f.js.CreateConsumer(ctx, bucketStream(w.bucket), readerConfig(start))
 	if err != nil {
 		return nil, fmt.Errorf("bucket %s: %w", w.bucket, err)
 	}
 	return c, nil
+}
+
+func readerConfig(start uint64) jetstream.ConsumerConfig {
+	return jetstream.ConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: start,
+		AckPolicy: jetstream.AckNonePolicy, MaxDeliver: 1, MemoryStorage: true, Replicas: 1,
+		InactiveThreshold: 2 * watchExpiry,
+	}
 }
 
 func (w *watcher) restart() {
