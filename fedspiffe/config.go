@@ -21,8 +21,10 @@ type Config struct {
 	Peers map[string]Peer
 	// Identity gives the X.509-SVID that is shown to a peer that asks for a client
 	// certificate, such as a *workloadapi.X509Source. It is asked at each
-	// handshake, by several goroutines at once. Nil: none is shown. Bundle
-	// endpoints never see it; the specification forbids them to ask.
+	// handshake, by several goroutines at once; where it has none, the call ends with
+	// fedhttp.ErrClientCertificate. Nil: none is shown. Bundle endpoints never see
+	// it; the specification forbids them to ask. A fedhttp.Config.ClientCertificate
+	// takes its place.
 	Identity x509svid.Source
 	// Base says how connections to peers and to bundle endpoints are made: its
 	// dialer, proxy and limits are used, its TLSClientConfig is not. It must not

@@ -33,6 +33,8 @@
 //   - Its SPIFFE ID is of another trust domain, or not one of [Peer.Servers]: an
 //     error that wraps [fedhttp.ErrPeerUntrusted]. That is our own policy: no
 //     bundle could change it, so none is fetched, and nothing is sent again.
+//   - The identity has no certificate to show: an error that wraps
+//     [fedhttp.ErrClientCertificate], which is handled likewise.
 //
 // A session that is resumed is verified like any other, so one that was begun
 // under authorities that have left the bundle is of no use. The identity is asked

@@ -106,17 +106,23 @@ func (v *verifier) GetX509BundleForTrustDomain(name spiffeid.TrustDomain) (*x509
 	return b.X509Bundle(), nil
 }
 
-// checkedIdentity spares go-spiffe what it would panic at, in the middle of a
-// handshake on a goroutine of net/http.
+// checkedIdentity tells fedhttp that it is our own side that has nothing to show.
+// It is asked on a goroutine of net/http, where nobody catches a panic: that of the
+// source, and go-spiffe's at an SVID without certificates.
 type checkedIdentity struct{ x509svid.Source }
 
-func (c checkedIdentity) GetX509SVID() (*x509svid.SVID, error) {
-	s, err := c.Source.GetX509SVID()
+func (c checkedIdentity) GetX509SVID() (svid *x509svid.SVID, err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			svid, err = nil, fmt.Errorf("%w: Config.Identity panicked: %.256q", fedhttp.ErrClientCertificate, fmt.Sprint(fault))
+		}
+	}()
+	svid, err = c.Source.GetX509SVID()
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("fedspiffe: our own X.509-SVID: %w", err)
-	case s == nil || len(s.Certificates) == 0:
-		return nil, errors.New("fedspiffe: our own X.509-SVID: the identity source returned none")
+		return nil, fmt.Errorf("%w: Config.Identity: %w", fedhttp.ErrClientCertificate, err)
+	case svid == nil || len(svid.Certificates) == 0:
+		return nil, fmt.Errorf("%w: Config.Identity returned no X.509-SVID", fedhttp.ErrClientCertificate)
 	}
-	return s, nil
+	return svid, nil
 }

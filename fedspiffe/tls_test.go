@@ -226,27 +226,32 @@ func TestIdentity(t *testing.T) {
 	seen(first, first, second)
 }
 
-// brokenIdentity is an identity source that has nothing to give.
-type brokenIdentity struct {
-	svid *x509svid.SVID
-	err  error
-}
+// identityFunc is an identity source.
+type identityFunc func() (*x509svid.SVID, error)
 
-func (b brokenIdentity) GetX509SVID() (*x509svid.SVID, error) { return b.svid, b.err }
+func (f identityFunc) GetX509SVID() (*x509svid.SVID, error) { return f() }
 
 // TestBrokenIdentity: an identity that is not there ends the handshake, and not
 // the process.
 func TestBrokenIdentity(t *testing.T) {
 	t.Parallel()
 	down := errors.New("the agent is down")
-	for name, identity := range map[string]brokenIdentity{"error": {err: down}, "none": {}, "empty": {svid: new(x509svid.SVID)}} {
+	for want, identity := range map[string]identityFunc{
+		"the agent is down":    func() (*x509svid.SVID, error) { return nil, down },
+		"returned no X":        func() (*x509svid.SVID, error) { return nil, nil },
+		"returned no X.509":    func() (*x509svid.SVID, error) { return new(x509svid.SVID), nil },
+		`panicked: "identity"`: func() (*x509svid.SVID, error) { panic("identity") },
+	} {
 		b, _, s := newB(t, identity)
 		config := serverTLS(newWorkload(b.issue(t, registry)))
 		config.ClientAuth = tls.RequestClientCert
 		server := serve(t, config, false, noContent)
 		_, err := get(t, baseOf(t, s, "org-b"), server.URL)
-		if err == nil || !strings.Contains(err.Error(), "our own X.509-SVID") || errors.Is(err, fedhttp.ErrPeerUntrusted) || (identity.err != nil) != errors.Is(err, down) {
-			t.Errorf("%s: %v", name, err)
+		if !errors.Is(err, fedhttp.ErrClientCertificate) || !strings.Contains(err.Error(), "Config.Identity") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want ErrClientCertificate and %s", err, want)
+		}
+		if errors.Is(err, down) != (want == down.Error()) {
+			t.Errorf("%v is the source's error: %v", err, want != down.Error())
 		}
 	}
 }

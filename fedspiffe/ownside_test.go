@@ -13,15 +13,15 @@ import (
 // impostor is a workload of B that is not the registry.
 var impostor = spiffeid.RequireFromString("spiffe://b.example/other")
 
-// checkUntrusted fails the test unless the call ended because we do not accept who
-// the server is.
-func checkUntrusted(t *testing.T, d fedhttp.Decision, err error, attempts, refreshes int) {
+// checkOurs fails the test unless the call ended because our own side refused, for
+// that reason, in its handshake.
+func checkOurs(t *testing.T, d fedhttp.Decision, err, want error, reason fedhttp.Reason, attempts, refreshes int) {
 	t.Helper()
-	if !errors.Is(err, fedhttp.ErrPeerUntrusted) || !errors.Is(err, fedhttp.ErrPeerUnavailable) {
-		t.Errorf("the error is %v, want ErrPeerUntrusted and ErrPeerUnavailable", err)
+	if !errors.Is(err, want) || !errors.Is(err, fedhttp.ErrPeerUnavailable) {
+		t.Errorf("the error is %v, want %v and %v", err, want, fedhttp.ErrPeerUnavailable)
 	}
-	if d.Outcome != fedhttp.OutcomePeerUnavailable || d.Reason != fedhttp.ReasonPeerUntrusted || d.Delivery != fedhttp.DeliveryNotDelivered {
-		t.Errorf("it ended as %s, %s, %s; want peer_unavailable, peer_untrusted, not_delivered", d.Outcome, d.Reason, d.Delivery)
+	if d.Outcome != fedhttp.OutcomePeerUnavailable || d.Reason != reason || d.Delivery != fedhttp.DeliveryNotDelivered {
+		t.Errorf("it ended as %s, %s, %s; want peer_unavailable, %s, not_delivered", d.Outcome, d.Reason, d.Delivery, reason)
 	}
 	if d.Attempts != attempts || d.Refreshes != refreshes {
 		t.Errorf("%d attempts and %d refreshes, want %d and %d", d.Attempts, d.Refreshes, attempts, refreshes)
@@ -43,7 +43,7 @@ func TestUntrustedServer(t *testing.T) {
 		begun := f.server.handshakes.Load()
 		for i := range calls {
 			d, err := f.send(t, fmt.Sprint("refused-", i), false)
-			checkUntrusted(t, d, err, 1, 0)
+			checkOurs(t, d, err, fedhttp.ErrPeerUntrusted, fedhttp.ReasonPeerUntrusted, 1, 0)
 		}
 		if n := f.server.handshakes.Load() - begun; n != calls {
 			t.Errorf("%d handshakes for %d calls, want one for each", n, calls)
@@ -71,10 +71,37 @@ func TestUntrustedAfterRotation(t *testing.T) {
 		f.rotate(t)
 		f.theirs.svid.Store(f.b.issue(t, impostor))
 		d, err := f.send(t, "refused", false)
-		checkUntrusted(t, d, err, 2, 1)
+		checkOurs(t, d, err, fedhttp.ErrPeerUntrusted, fedhttp.ReasonPeerUntrusted, 2, 1)
 		f.checkDelivered(t, "before")
 		if n := f.publisher.fetches.Load(); n != 2 {
 			t.Errorf("the bundle was fetched %d times, want twice", n)
+		}
+	})
+}
+
+// TestIdentityIsDown: a registry that asks who we are when the identity source has
+// nothing. No fetch of B's bundle could mend that, and it is not B's fault.
+func TestIdentityIsDown(t *testing.T) {
+	t.Parallel()
+	overHTTP(t, func(t *testing.T, http2 bool) {
+		f := newBoundary(t, http2)
+		svid := f.ours.svid.Swap(nil)
+		const calls = 15 // more than what opens the breaker
+		for i := range calls {
+			d, err := f.send(t, fmt.Sprint("unsent-", i), false)
+			refreshes := 0
+			if i == 0 {
+				refreshes = 1 // the anchor that it goes out under
+			}
+			checkOurs(t, d, err, fedhttp.ErrClientCertificate, fedhttp.ReasonClientCertificate, 1, refreshes)
+		}
+		f.ours.svid.Store(svid)
+		if _, err := f.send(t, "after", false); err != nil {
+			t.Errorf("when it is up again: %v", err)
+		}
+		f.checkDelivered(t, "after")
+		if n := f.publisher.fetches.Load(); n != 1 {
+			t.Errorf("the bundle was fetched %d times, want once", n)
 		}
 	})
 }
