@@ -41,6 +41,9 @@ func TestAnchor(t *testing.T) {
 	if !one.IssuedAt.IsZero() {
 		t.Errorf("IssuedAt is %v, want zero: a bundle does not say", one.IssuedAt)
 	}
+	if one.Certificates != nil {
+		t.Error("the anchor can be shared among replicas, whose handshakes would go on under the bundle before")
+	}
 	if again := anchorFor(t, s, p, bundleOf(7, short)); again.Version != one.Version || !again.Roots.Equal(one.Roots) {
 		t.Errorf("the same bundle is version %q, and then %q", one.Version, again.Version)
 	}

@@ -97,7 +97,8 @@ func (d *domain) seed(b *spiffebundle.Bundle) {
 // authorities, which are its Roots; it expires when the last of those does. Its
 // RefreshHint is spiffe_refresh_hint, but at least 5 s and at most 24 h, and 5
 // minutes where there is none, as the specification recommends. IssuedAt is zero:
-// bundles do not say.
+// bundles do not say. Certificates are nil: an anchor that another replica has
+// fetched would not reach this Source, so each replica fetches its own.
 //
 // An error leaves everything as it was. A peer that is not in the Config is one.
 func (s *Source) FetchAnchor(ctx context.Context, peer string) (fedhttp.Anchor, error) {
