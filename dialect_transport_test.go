@@ -84,37 +84,3 @@ func TestDialectDecides(t *testing.T) {
 		})
 	}
 }
-
-// FuzzDialects: whatever comes, every dialect reads it to an end, what no hop is
-// named for decides nothing, and answers below 400 are not read at all.
-func FuzzDialects(f *testing.F) {
-	for _, row := range dialectRows {
-		f.Add(uint8(row.kind), row.status, row.header, row.body)
-	}
-	f.Fuzz(func(t *testing.T, kind uint8, status int, fields, body string) {
-		k := DialectKind(int(kind)%(len(dialectNames)-1) + 1)
-		header := http.Header{}
-		for field := range strings.SplitSeq(fields, "|") {
-			if name, value, ok := strings.Cut(field, ": "); ok {
-				header.Add(name, value)
-			}
-		}
-		a := &reply{status: status, header: header, newConn: true, body: body}
-		for _, hops := range [][]Hop{nil, dialectHops} {
-			table := Signals{Dialects: []Dialect{{Kind: k, Hops: hops}}}.compile(func(string, string, ...any) {})
-			var r reading
-			table.readDialects(&r, a)
-			for _, e := range r.evidence {
-				if hops == nil && e.Ignored == IgnoredNot {
-					t.Errorf("%v decides without a hop: %v", k, e)
-				}
-				if e.Source != vocabularies[k].source {
-					t.Errorf("%v speaks as %v", k, e.Source)
-				}
-			}
-			if hops == nil && r.staleAnchor {
-				t.Errorf("%v makes an anchor stale without a hop", k)
-			}
-		}
-	})
-}
