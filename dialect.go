@@ -224,20 +224,24 @@ func (t *signalTable) readDialects(r *reading, a *reply) {
 }
 
 // weigh adds a contradiction where somebody says that the request did not get
-// through, and a hop that it got further. What a hop has passed on is not its own
-// word, nor another's that speaks for it, but may be the peer's. Where the answer
-// may be that hop's own, the peer's header may be as well. Hops of Proxy-Status
-// are weighed against each other already.
+// through, and a hop that it got further than that hop. An answer that the hop has
+// passed on is no reply of the hops in front, and may well carry the peer's own
+// word; one that may be the hop's own carries nobody's. What the hops of
+// Proxy-Status say themselves is weighed in that field.
 func (r *reading) weigh() {
 	for _, e := range r.evidence {
 		if e.Layer != LayerRouting || e.Ignored != IgnoredNot || e.Source == SourceProxyStatus {
 			continue
 		}
-		if r.reach == reachDispatched || r.reach == reachAnswered && e.Source > SourceProxyStatus {
+		if r.reach == reachDispatched || r.reach == reachAnswered && isDialect(e.Source) {
 			r.evidence = append(r.evidence, Evidence{Source: SourceProxyStatus})
 			return
 		}
 	}
+}
+
+func isDialect(s Source) bool {
+	return slices.ContainsFunc(vocabularies[DialectUnset+1:], func(v vocabulary) bool { return v.source == s })
 }
 
 // single returns the only value of a field, "" where there is none or several:
