@@ -119,12 +119,6 @@ func (k *anchorKeeper) anchor() *keptAnchor {
 
 var noAnchor keptAnchor
 
-// valid reports whether there is an anchor that has not expired.
-func (k *anchorKeeper) valid() bool {
-	a := k.current.Load()
-	return a != nil && !a.expired()
-}
-
 // mark tells a fetch that begins after this call from one that began before.
 func (k *anchorKeeper) mark() uint64 { return k.started.Load() }
 

@@ -150,7 +150,7 @@ func TestMetrics(t *testing.T) {
 
 		want = []string{
 			`federation.client.anchor.age{peer.id=b} 8`,
-			fmt.Sprintf(`federation.client.anchor.due{peer.id=b} %.0f`, r.status().AnchorDueAt.Sub(time.Now()).Seconds()),
+			fmt.Sprintf(`federation.client.anchor.due{peer.id=b} %.0f`, time.Until(r.status().AnchorDueAt).Seconds()),
 			`federation.client.anchor.refreshes{anchor.result=advanced peer.id=b} 2`,
 			fmt.Sprintf(`federation.client.anchor.remaining{peer.id=b} %.0f`, (time.Hour - r.elapsed()).Seconds()),
 			`federation.client.attempts{peer.id=b resend=false verdict=ambiguous} 2`,
