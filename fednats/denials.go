@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nuid"
+
 	"github.com/fedhttp/fedhttp"
 )
 
@@ -84,7 +86,7 @@ func (l *ledger) Record(_ context.Context, d fedhttp.Denial) error {
 		return nil
 	}
 	l.out.add(item{
-		ID: digestOf(string(value)), Subject: l.prefix + v.name(), Data: value, Until: d.Until, TTL: true,
+		ID: nuid.Next(), Subject: l.prefix + v.name(), Data: value, Until: d.Until, TTL: true,
 	})
 	return nil
 }
@@ -114,7 +116,7 @@ func (l *ledger) Forget(peer, capability string) {
 		return
 	}
 	l.out.add(item{
-		ID: digestOf(string(value)), Subject: l.prefix + v.name(), Data: value,
+		ID: nuid.Next(), Subject: l.prefix + v.name(), Data: value,
 		Until: v.At.Add(denialTTL), TTL: true, Alone: true,
 	})
 }

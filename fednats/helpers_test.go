@@ -37,6 +37,21 @@ func newServer(t testing.TB, dir string) *Server {
 	return s
 }
 
+// newNetServer is one to connect to over the network, and to leave.
+func newNetServer(t testing.TB, dir, address string) *Server {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	var s *Server
+	eventually(t, "the server listens", func() (ok bool) {
+		var err error
+		s, err = StartServer(ctx, ServerConfig{Dir: dir, Listen: address})
+		return err == nil
+	})
+	t.Cleanup(s.Close)
+	return s
+}
+
 func connect(t testing.TB, s *Server) *nats.Conn {
 	t.Helper()
 	conn, err := s.Connect()

@@ -1,0 +1,122 @@
+package fednats
+
+import (
+	"testing"
+	"time"
+
+	"github.com/fedhttp/fedhttp"
+)
+
+func denial(scope string) fedhttp.Denial {
+	now := time.Now()
+	return fedhttp.Denial{
+		Peer: "org-b", Capability: "summarize", Scope: scope, Epoch: 4, Digest: "sha256:a", TaskID: "t", Status: 403,
+		PolicyReason: "no", CorrelationID: "c-1", At: now, Until: now.Add(time.Hour),
+	}
+}
+
+func denied(l fedhttp.DenialLedger, d fedhttp.Denial) bool {
+	got, ok := l.Denied(d.Peer, fedhttp.Task{Capability: d.Capability, Scope: d.Scope}, fedhttp.Authorization{Epoch: d.Epoch, Digest: d.Digest})
+	return ok && got.CorrelationID == d.CorrelationID && got.Scope == d.Scope && got.Until.Equal(d.Until)
+}
+
+func TestDenials(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, t.TempDir())
+	a, b := open(t, s, Config{}).Denials(), open(t, s, Config{}).Denials()
+	first, second, binary := denial("s1"), denial("s2"), denial("\xff.*")
+	if denied(a, first) || denied(b, first) {
+		t.Fatal("denied before")
+	}
+	for _, d := range []fedhttp.Denial{first, second, binary} {
+		must(t, a.Record(t.Context(), d))
+		if !denied(a, d) {
+			t.Fatal("not denied at once where it was recorded")
+		}
+		eventually(t, "the other replica knows", func() bool { return denied(b, d) })
+	}
+	for _, d := range []fedhttp.Denial{
+		func() fedhttp.Denial { d := first; d.Epoch++; return d }(),
+		func() fedhttp.Denial { d := first; d.Digest += "b"; return d }(),
+		denial("s3"), denial(""),
+	} {
+		if denied(b, d) {
+			t.Errorf("%+v is not covered", d)
+		}
+	}
+
+	// Forgotten, for all; what comes after that counts.
+	other := first
+	other.Capability = "translate"
+	must(t, a.Record(t.Context(), other))
+	eventually(t, "the other replica knows", func() bool { return denied(b, other) })
+	b.Forget("org-b", "summarize")
+	must(t, b.Record(t.Context(), second))
+	eventually(t, "the first replica has forgotten", func() bool { return !denied(a, first) && denied(a, second) })
+	if denied(b, first) || !denied(b, second) || !denied(a, other) {
+		t.Errorf("here: %v, %v, %v; want forgotten, denied, denied", denied(b, first), denied(b, second), denied(a, other))
+	}
+	late := open(t, s, Config{}).Denials()
+	eventually(t, "a replica that starts now knows the same", func() bool { return denied(late, second) && denied(late, other) })
+	if denied(late, first) {
+		t.Error("what was forgotten is back in a replica that starts now")
+	}
+	a.Forget("org-b", "")
+	eventually(t, "nothing is denied", func() bool { return !denied(b, second) && !denied(b, other) && !denied(late, other) })
+}
+
+// TestDenialsExpire: until Until and not for longer, whatever anybody says later.
+func TestDenialsExpire(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, t.TempDir())
+	fleet := open(t, s, Config{})
+	a, b := fleet.Denials(), open(t, s, Config{}).Denials()
+	d := denial("s")
+	d.Until = d.At.Add(1500 * time.Millisecond)
+	must(t, a.Record(t.Context(), d))
+	eventually(t, "denied", func() bool { return denied(b, d) })
+	eventually(t, "over", func() bool { return !denied(b, d) })
+	if time.Now().Before(d.Until) || denied(a, d) {
+		t.Error("over before its time, or not over where it was recorded")
+	}
+	eventually(t, "the bucket forgets it", func() bool {
+		bucket, err := fleet.bucket(t.Context(), fleet.names.denials())
+		must(t, err)
+		keys, err := bucket.Keys(t.Context())
+		return err != nil && keys == nil
+	})
+}
+
+// Not parallel: AllocsPerRun counts those of the whole process.
+func TestDeniedAllocs(t *testing.T) {
+	s := newServer(t, t.TempDir())
+	l := open(t, s, Config{}).Denials()
+	d := denial("s")
+	task, auth := fedhttp.Task{Capability: d.Capability, Scope: d.Scope}, fedhttp.Authorization{Epoch: d.Epoch, Digest: d.Digest}
+	measure := func() float64 {
+		return testing.AllocsPerRun(1000, func() { _, _ = l.Denied(d.Peer, task, auth) })
+	}
+	// The server and the client work in the background, so it is the least that counts.
+	least := func() float64 {
+		n := measure()
+		for range 20 {
+			n = min(n, measure())
+		}
+		return n
+	}
+	if n := least(); n != 0 {
+		t.Errorf("empty: %v allocations", n)
+	}
+	must(t, l.Record(t.Context(), d))
+	if n := least(); n != 0 {
+		t.Errorf("denied: %v allocations", n)
+	}
+	// Empty, it takes no lock.
+	l.Forget("org-b", "")
+	own := l.(*ledger)
+	own.mu.Lock()
+	defer own.mu.Unlock()
+	if denied(l, d) {
+		t.Error("denied")
+	}
+}
