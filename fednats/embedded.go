@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -56,23 +57,48 @@ func StartServer(ctx context.Context, cfg ServerConfig) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fednats: %w", err)
 	}
-	go s.Start()
+	var log serverLog
+	s.SetLogger(&log, false, false)
+	started := make(chan struct{})
+	go func() {
+		defer close(started)
+		s.Start()
+	}()
 	for !s.ReadyForConnections(10 * time.Millisecond) {
-		if ctx.Err() != nil || !s.Running() && s.ReadyForConnections(time.Second) {
-			s.Shutdown()
-			s.WaitForShutdown()
-			return nil, fmt.Errorf("fednats: the server has not started: %w", context.Cause(ctx))
+		if ctx.Err() == nil && log.fatal.Load() == nil {
+			continue
 		}
+		s.Shutdown()
+		<-started
+		s.WaitForShutdown()
+		if fatal := log.fatal.Load(); fatal != nil {
+			return nil, fmt.Errorf("fednats: the server has not started: %s", *fatal)
+		}
+		return nil, fmt.Errorf("fednats: the server has not started: %w", context.Cause(ctx))
 	}
+	<-started
 	return &Server{s}, nil
 }
+
+// serverLog keeps why a server does not start, and nothing else.
+type serverLog struct{ fatal atomic.Pointer[string] }
+
+func (l *serverLog) Fatalf(format string, v ...any) {
+	why := fmt.Sprintf(format, v...)
+	l.fatal.CompareAndSwap(nil, &why)
+}
+func (*serverLog) Noticef(string, ...any) {}
+func (*serverLog) Warnf(string, ...any)   {}
+func (*serverLog) Errorf(string, ...any)  {}
+func (*serverLog) Debugf(string, ...any)  {}
+func (*serverLog) Tracef(string, ...any)  {}
 
 func (c ServerConfig) options() (*server.Options, error) {
 	if c.Dir == "" {
 		return nil, errors.New("fednats: ServerConfig.Dir is empty")
 	}
 	o := &server.Options{
-		ServerName: c.Name, JetStream: true, StoreDir: c.Dir, NoSigs: true, NoLog: true,
+		ServerName: c.Name, JetStream: true, StoreDir: c.Dir, NoSigs: true,
 		DontListen: c.Listen == "",
 		SyncAlways: true, // a single machine has no other that remembers
 	}

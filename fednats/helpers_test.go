@@ -13,7 +13,7 @@ import (
 	"github.com/fedhttp/fedhttp"
 )
 
-const within = 20 * time.Second // of anything that has to happen; a bound, not a measure
+const within = 40 * time.Second // of anything that has to happen; a bound, not a measure
 
 // eventually waits for what another goroutine, or the cluster, brings about.
 func eventually(t testing.TB, what string, condition func() bool) {
@@ -71,11 +71,16 @@ func open(t testing.TB, s *Server, cfg Config) *Fleet {
 
 func openAt(t testing.TB, cfg Config) *Fleet {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	return openWith(ctx, t, cfg)
+}
+
+func openWith(ctx context.Context, t testing.TB, cfg Config) *Fleet {
+	t.Helper()
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), within)
-	defer cancel()
 	f, err := Open(ctx, cfg)
 	if err != nil {
 		t.Fatal(err)

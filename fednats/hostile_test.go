@@ -60,7 +60,10 @@ func TestHostileValues(t *testing.T) {
 	}
 	cases := map[string]func(k fedhttp.PolicyKey) (name string, value []byte){
 		"nothing": func(k fedhttp.PolicyKey) (string, []byte) { v := good(k); return v.name(kindAccepted), nil },
-		"no JSON": func(k fedhttp.PolicyKey) (string, []byte) { v := good(k); return v.name(kindAccepted), []byte("\x00\x1b[2J") },
+		"no JSON": func(k fedhttp.PolicyKey) (string, []byte) {
+			v := good(k)
+			return v.name(kindAccepted), []byte("\x00\x1b[2J")
+		},
 		"half": func(k fedhttp.PolicyKey) (string, []byte) {
 			v := good(k)
 			return v.name(kindAccepted), text(v)[:20]

@@ -267,7 +267,11 @@ func (o *outbox) drain(ctx context.Context) int {
 	return len(o.queue)
 }
 
-func (o *outbox) close() { o.journal.close() }
+// close comes after run has ended.
+func (o *outbox) close() {
+	o.journal.append(o.from)
+	o.journal.close()
+}
 
 func (o *outbox) status() SpoolStatus {
 	o.mu.Lock()

@@ -118,13 +118,20 @@ func TestUnresolvedOnce(t *testing.T) {
 	if state.Msgs != 3 || state.LastSeq != 3 {
 		t.Errorf("%d messages, and %d ever; want 3", state.Msgs, state.LastSeq)
 	}
-	msg, err := stream.GetMsg(t.Context(), 2)
-	must(t, err)
-	var u fedhttp.Unresolved
-	must(t, json.Unmarshal(msg.Data, &u))
-	want := unresolved(1)
-	if u.At = want.At; !reflect.DeepEqual(u, want) {
-		t.Errorf("%+v, want %+v", u, want)
+	epochs := map[uint64]bool{}
+	for seq := uint64(1); seq <= 3; seq++ {
+		msg, err := stream.GetMsg(t.Context(), seq)
+		must(t, err)
+		var u fedhttp.Unresolved
+		must(t, json.Unmarshal(msg.Data, &u))
+		epochs[u.Epoch] = true
+		want := unresolved(u.Epoch)
+		if u.At = want.At; !reflect.DeepEqual(u, want) {
+			t.Errorf("%+v, want %+v", u, want)
+		}
+	}
+	if len(epochs) != 3 {
+		t.Errorf("epochs %v", epochs)
 	}
 }
 

@@ -1,0 +1,94 @@
+package fednats
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/fedhttp/fedhttp"
+)
+
+// slowSink takes nothing until it is let go on.
+type slowSink struct {
+	gate chan struct{}
+	mu   sync.Mutex
+	last uint64
+	n    int
+	bad  bool
+}
+
+func (s *slowSink) begin() {}
+func (s *slowSink) end()   {}
+func (s *slowSink) apply(e entry) {
+	<-s.gate
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.n++
+	s.bad = s.bad || e.revision <= s.last
+	s.last = e.revision
+}
+
+// TestSlowConsumer: a replica that does not keep up holds nobody else up, and has
+// everything in the end, in its order. Far more comes than anything has room for.
+func TestSlowConsumer(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, t.TempDir())
+	f, writer := open(t, s, Config{}), open(t, s, Config{SpoolMax: 20_000})
+	slow := &slowSink{gate: make(chan struct{})}
+	w := f.watch(f.names.denials(), slow, newFreshness(-1, func(bool) {}))
+	const total = 5 * watchBatch
+	l := writer.Denials()
+	for n := range total {
+		must(t, l.Record(t.Context(), denial(fmt.Sprint(n))))
+	}
+	eventually(t, "the others have everything", func() bool {
+		return writer.Status().Denials.Published == total && f.Denials().(*ledger).size.Load() == total
+	})
+	close(slow.gate)
+	eventually(t, "the slow one has everything", func() bool {
+		slow.mu.Lock()
+		defer slow.mu.Unlock()
+		return slow.last == total
+	})
+	if slow.bad {
+		t.Error("out of order")
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.replays != 1 || slow.n != total {
+		t.Errorf("read %d times, %d revisions", w.replays, slow.n)
+	}
+}
+
+// TestWatcherResumes: a reader that comes back reads what it has not seen, and a gap
+// is no way on.
+func TestWatcherResumes(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, t.TempDir())
+	f := open(t, s, Config{})
+	book := feed1(t, f)
+	w := f.watchers[0]
+	for n := range uint64(5) {
+		must(t, f.Advertise(t.Context(), fedhttp.Advertisement{PolicyKey: key(n + 1), Digest: "d"}))
+		must(t, f.Accept(t.Context(), fedhttp.Policy{PolicyKey: key(n + 1), Digest: "d"}))
+		wantBasis(t, book, key(n+1), "accepted d")
+		// Its consumer is gone, as after a restart of the server that had it.
+		for name := range mustStream(t, f).ConsumerNames(t.Context()).Name() {
+			must(t, f.js.DeleteConsumer(t.Context(), bucketStream(f.names.policies()), name))
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.replays != 1 {
+		t.Errorf("read from its beginning %d times", w.replays)
+	}
+}
+
+func mustStream(t testing.TB, f *Fleet) jetstream.Stream {
+	t.Helper()
+	s, err := f.js.Stream(t.Context(), bucketStream(f.names.policies()))
+	must(t, err)
+	return s
+}
