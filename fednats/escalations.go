@@ -45,6 +45,24 @@ func (f *Fleet) FollowEscalations(ctx context.Context, tell func(StoredEscalatio
 	return f.readEscalations(ctx, true, tell)
 }
 
+// FollowUnresolved calls tell with the policies that tasks wait for, those of the
+// last week and all that come, until ctx ends; then it returns its cause. One that
+// is still unresolved is told again, after ten minutes at the earliest. It is for
+// negotiators: each that follows is told of all.
+func (f *Fleet) FollowUnresolved(ctx context.Context, tell func(fedhttp.Unresolved)) error {
+	if err := f.needs(PartUnresolved, "PartUnresolved"); err != nil {
+		return err
+	}
+	return f.read(ctx, f.names.unresolved(), true, func(msg jetstream.Msg, _ *jetstream.MsgMetadata) {
+		var u fedhttp.Unresolved
+		if err := json.Unmarshal(msg.Data(), &u); err != nil {
+			f.refusals.add(f.names.unresolved(), msg.Subject(), err)
+			return
+		}
+		tell(u)
+	})
+}
+
 // AckEscalation records that an operator has seen to an escalation. To do so twice
 // does no harm; the first one stays on record.
 func (f *Fleet) AckEscalation(ctx context.Context, id, by string) error {

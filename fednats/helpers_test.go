@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"github.com/fedhttp/fedhttp"
@@ -159,3 +160,6 @@ func goroutines() (n int, stacks string) {
 	}
 	return n, stacks
 }
+
+// relaxed is for tests that write much, and restart nothing.
+func relaxed(o *server.Options) { o.SyncAlways = false }

@@ -38,7 +38,7 @@ func TestSlowConsumer(t *testing.T) {
 	f, writer := open(t, s, Config{}), open(t, s, Config{SpoolMax: 20_000})
 	slow := &slowSink{gate: make(chan struct{})}
 	w := f.watch(f.names.denials(), slow, newFreshness(-1, func(bool) {}))
-	const total = 5 * watchBatch
+	const total = 2*watchBatch + 500
 	l := writer.Denials()
 	for n := range total {
 		must(t, l.Record(t.Context(), denial(fmt.Sprint(n))))

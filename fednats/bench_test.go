@@ -1,0 +1,110 @@
+package fednats
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/fedhttp/fedhttp"
+)
+
+// BenchmarkDenialSpread: one of eight replicas records a denial; how long until the
+// last of them refuses what it covers.
+func BenchmarkDenialSpread(b *testing.B) {
+	ctx, cancel := context.WithTimeout(b.Context(), within)
+	defer cancel()
+	s, err := StartServer(ctx, ServerConfig{Dir: b.TempDir(), Listen: "127.0.0.1:0"})
+	must(b, err)
+	b.Cleanup(s.Close)
+	var ledgers []fedhttp.DenialLedger
+	for n := range 8 {
+		ledgers = append(ledgers, openAt(b, Config{URL: s.URL(), Name: fmt.Sprint(n)}).Denials())
+	}
+	var took []time.Duration
+	n := 0
+	for b.Loop() {
+		d := denial(fmt.Sprint(n))
+		began := time.Now()
+		must(b, ledgers[n%8].Record(b.Context(), d))
+		for _, l := range ledgers {
+			for !denied(l, d) {
+				time.Sleep(50 * time.Microsecond)
+			}
+		}
+		took = append(took, time.Since(began))
+		n++
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
+}
+
+// BenchmarkReplay: 100,000 keys into a fresh replica, half of them advertisements
+// and half of them acceptances.
+func BenchmarkReplay(b *testing.B) {
+	const pairs = 50_000
+	ctx, cancel := context.WithTimeout(b.Context(), 5*time.Minute)
+	defer cancel()
+	s, err := StartServer(ctx, ServerConfig{Dir: b.TempDir(), Listen: "127.0.0.1:0", Configure: relaxed})
+	must(b, err)
+	b.Cleanup(s.Close)
+	writer := openAt(b, Config{URL: s.URL()})
+	conn, err := nats.Connect(s.URL())
+	must(b, err)
+	defer conn.Close()
+	for n := range pairs {
+		k := fedhttp.PolicyKey{Peer: fmt.Sprintf("org-%d", n/10), Capability: fmt.Sprintf("capability-%d", n%10), Epoch: 4}
+		v := newPolicyValue(k, "sha256:"+fmt.Sprintf("%064d", n), nil)
+		value, err := encode(v)
+		must(b, err)
+		for _, kind := range []string{kindAdvertised, kindAccepted} {
+			must(b, conn.Publish(bucketSubject(writer.names.policies())+v.name(kind), value))
+		}
+		if n%500 == 0 {
+			must(b, conn.FlushTimeout(within))
+		}
+	}
+	stream := func() uint64 { return messages(b, writer, bucketStream(writer.names.policies())) }
+	eventually(b, "everything is stored", func() bool { return stream() == 2*pairs })
+	for b.Loop() {
+		f := openAt(b, Config{URL: s.URL(), Parts: PartPolicies})
+		book := feed1(b, f)
+		b.StopTimer()
+		wantBasis(b, book, fedhttp.PolicyKey{Peer: "org-4999", Capability: "capability-9", Epoch: 4}, "accepted sha256:"+fmt.Sprintf("%064d", pairs-1))
+		closeFleet(b, f)
+		b.StartTimer()
+	}
+}
+
+// BenchmarkDenied is what a call pays for a ledger that is shared.
+func BenchmarkDenied(b *testing.B) {
+	for _, held := range []int{0, 10_000} {
+		b.Run(fmt.Sprint(held, "-held"), func(b *testing.B) {
+			l := &ledger{byKey: map[denialKey]heldDenial{}, names: map[string]denialKey{}, sweep: 1 << 20}
+			for n := range held {
+				d := denial(fmt.Sprint(n))
+				v := newDenialValue(d)
+				l.keep(v.name(), heldDenial{Denial: d})
+			}
+			task, auth := fedhttp.Task{Capability: "summarize", Scope: "5000"}, fedhttp.Authorization{Epoch: 4, Digest: "sha256:a"}
+			b.ReportAllocs()
+			for b.Loop() {
+				_, _ = l.Denied("org-b", task, auth)
+			}
+		})
+	}
+}
+
+// BenchmarkRecord is what a call pays for a denial, with the cluster there.
+func BenchmarkRecord(b *testing.B) {
+	s := newServer(b, b.TempDir())
+	l := open(b, s, Config{SpoolMax: maxSpool}).Denials()
+	d := denial("s")
+	for b.Loop() {
+		must(b, l.Record(b.Context(), d))
+	}
+}

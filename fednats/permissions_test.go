@@ -1,0 +1,156 @@
+package fednats
+
+import (
+	"context"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/fedhttp/fedhttp"
+)
+
+// documentedServer runs with the configuration in docs/fleet.md, as it is there.
+func documentedServer(t *testing.T) *Server {
+	t.Helper()
+	doc, err := os.ReadFile("../docs/fleet.md")
+	must(t, err)
+	found := regexp.MustCompile("(?s)```hocon\n(.*?)```").FindSubmatch(doc)
+	if found == nil {
+		t.Fatal("docs/fleet.md has no configuration")
+	}
+	conf := t.TempDir() + "/nats.conf"
+	text := regexp.MustCompile(`\$[A-Z]+_PASSWORD`).ReplaceAllString(string(found[1]), `"secret"`)
+	must(t, os.WriteFile(conf, []byte(text), 0o600))
+	parsed, err := server.ProcessConfigFile(conf)
+	must(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	s, err := StartServer(ctx, ServerConfig{Dir: t.TempDir(), Listen: "127.0.0.1:0", Configure: func(o *server.Options) {
+		o.Users, o.Accounts, o.NoAuthUser = parsed.Users, parsed.Accounts, parsed.NoAuthUser
+	}})
+	must(t, err)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// TestPermissions: each role of docs/fleet.md can do what it is there for, and
+// nothing of what the others are.
+func TestPermissions(t *testing.T) {
+	t.Parallel()
+	s := documentedServer(t)
+	as := func(user string, parts Parts) *Fleet {
+		return openAt(t, Config{URL: s.URL(), Name: user, Parts: parts, Options: []nats.Option{
+			nats.UserInfo(user, "secret"), nats.CustomInboxPrefix("_INBOX_" + user),
+		}})
+	}
+	as("setup", 0)
+	replica, other := as("replica", 0), as("replica", 0)
+	negotiator := as("negotiator", PartPolicies|PartUnresolved)
+	gossip, operator := as("gossip", PartPolicies), as("operator", PartEscalations|PartDegraded|PartDenials)
+
+	// What a replica does.
+	book := feed1(t, replica)
+	d := denial("s")
+	must(t, replica.Denials().Record(t.Context(), d))
+	eventually(t, "the denial is shared", func() bool { return denied(other.Denials(), d) })
+	replica.Coordinator().PolicyUnresolved(t.Context(), unresolved(1))
+	replica.Escalator().Escalate(t.Context(), escalation("1"))
+	eventually(t, "all is published", func() bool {
+		s := replica.Status()
+		return s.Unresolved.Published == 1 && s.Escalations.Published == 1
+	})
+	source := &countingSource{fetch: func(context.Context, int64) (fedhttp.Anchor, error) { return fedhttp.Anchor{Version: "v"}, nil }}
+	for _, f := range []*Fleet{replica, other} {
+		if _, err := f.Anchors(source).FetchAnchor(t.Context(), "org-b"); err != nil || source.calls.Load() != 1 {
+			t.Errorf("%v, %d fetches", err, source.calls.Load())
+		}
+	}
+	flagged := &flagRecorder{set: map[string]bool{}}
+	must(t, replica.Degrade(flagged))
+
+	// What the others do.
+	must(t, gossip.Advertise(t.Context(), fedhttp.Advertisement{PolicyKey: key(1), Digest: "sha256:a"}))
+	told := make(chan fedhttp.Unresolved, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	var following sync.WaitGroup
+	following.Go(func() { _ = negotiator.FollowUnresolved(ctx, func(u fedhttp.Unresolved) { told <- u }) })
+	if u := <-told; u.Capability != "summarize" || u.Epoch != 1 {
+		t.Errorf("%+v", u)
+	}
+	cancel()
+	following.Wait()
+	must(t, negotiator.Accept(t.Context(), fedhttp.Policy{PolicyKey: key(1), Digest: "sha256:a"}))
+	wantBasis(t, book, key(1), "accepted sha256:a")
+	list, err := operator.Escalations(t.Context())
+	must(t, err)
+	must(t, operator.AckEscalation(t.Context(), list[0].ID, "alice"))
+	must(t, operator.SetDegraded(t.Context(), "org-b", true))
+	eventually(t, "the flag is shared", func() bool { return flagged.is("org-b") })
+	operator.Denials().Forget("org-b", "summarize")
+	eventually(t, "the denial is forgotten", func() bool { return !denied(replica.Denials(), d) })
+
+	// What none of them may.
+	for what, try := range map[string]func(context.Context) error{
+		"a replica accepts": func(ctx context.Context) error {
+			return replica.Accept(ctx, fedhttp.Policy{PolicyKey: key(1), Digest: "sha256:evil"})
+		},
+		"gossip accepts": func(ctx context.Context) error {
+			return gossip.Accept(ctx, fedhttp.Policy{PolicyKey: key(1), Digest: "sha256:evil"})
+		},
+		"gossip negotiates": func(ctx context.Context) error {
+			return gossip.CacheNegotiation(ctx, fedhttp.Negotiation{PolicyKey: key(1), Digest: "sha256:evil", ExpiresAt: time.Now().Add(time.Hour)})
+		},
+		"an operator accepts": func(ctx context.Context) error {
+			_, err := operator.js.Publish(ctx, bucketSubject(operator.names.policies())+"acc.x", nil)
+			return err
+		},
+		"an operator denies": func(ctx context.Context) error {
+			_, err := operator.js.Publish(ctx, bucketSubject(operator.names.denials())+"den.x", nil)
+			return err
+		},
+		"a negotiator sets an anchor": func(ctx context.Context) error {
+			_, err := negotiator.js.Publish(ctx, bucketSubject(negotiator.names.anchors())+"anchor.org-b", nil)
+			return err
+		},
+		"a replica deletes a stream": func(ctx context.Context) error { return replica.js.DeleteStream(ctx, replica.names.escalations()) },
+		"a replica purges a bucket": func(ctx context.Context) error {
+			_, err := replica.conn.RequestWithContext(ctx, "$JS.API.STREAM.PURGE."+bucketStream(replica.names.policies()), nil)
+			return err
+		},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		if err := try(ctx); err == nil {
+			t.Errorf("%s", what)
+		}
+		cancel()
+	}
+	if got := basis(book, key(1)); got != "accepted sha256:a" {
+		t.Errorf("%s", got)
+	}
+	if last := replica.Status().LastError; !strings.Contains(strings.ToLower(last), "permissions violation") {
+		t.Errorf("the last error is %q", last)
+	}
+}
+
+type flagRecorder struct {
+	mu  sync.Mutex
+	set map[string]bool
+}
+
+func (r *flagRecorder) SetDegraded(peer string, degraded bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.set[peer] = degraded
+}
+
+func (r *flagRecorder) is(peer string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.set[peer]
+}
