@@ -3,6 +3,7 @@ package fednats
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -17,7 +18,7 @@ import (
 func BenchmarkDenialSpread(b *testing.B) {
 	ctx, cancel := context.WithTimeout(b.Context(), within)
 	defer cancel()
-	s, err := StartServer(ctx, ServerConfig{Dir: b.TempDir(), Listen: "127.0.0.1:0"})
+	s, err := StartServer(ctx, ServerConfig{Dir: b.TempDir(), Listen: "127.0.0.1:0", Configure: relaxed})
 	must(b, err)
 	b.Cleanup(s.Close)
 	var ledgers []fedhttp.DenialLedger
@@ -70,14 +71,25 @@ func BenchmarkReplay(b *testing.B) {
 	}
 	stream := func() uint64 { return messages(b, writer, bucketStream(writer.names.policies())) }
 	eventually(b, "everything is stored", func() bool { return stream() == 2*pairs })
+	heap := func() float64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return float64(m.HeapAlloc)
+	}
 	for b.Loop() {
+		b.StopTimer()
+		before := heap()
+		b.StartTimer()
 		f := openAt(b, Config{URL: s.URL(), Parts: PartPolicies})
 		book := feed1(b, f)
 		b.StopTimer()
+		b.ReportMetric((heap()-before)/(2*pairs), "heap-B/key")
 		wantBasis(b, book, fedhttp.PolicyKey{Peer: "org-4999", Capability: "capability-9", Epoch: 4}, "accepted sha256:"+fmt.Sprintf("%064d", pairs-1))
 		closeFleet(b, f)
 		b.StartTimer()
 	}
+	b.ReportMetric(float64(mustStream(b, writer).CachedInfo().State.Bytes)/(2*pairs), "stored-B/key")
 }
 
 // BenchmarkDenied is what a call pays for a ledger that is shared.

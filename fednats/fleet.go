@@ -153,11 +153,15 @@ func (f *Fleet) setUpLater() {
 
 var errDisconnected = errors.New("not connected")
 
+// errNoPeers is a server's "no suitable peers for placement".
+const errNoPeers = 10005
+
 // isPassing reports whether an error may end by itself.
 func isPassing(err error) bool {
 	var api jetstream.JetStreamError
 	if errors.As(err, &api) && api.APIError() != nil {
-		return api.APIError().Code >= 500 // no leader, no quorum, no room
+		// No leader, no quorum, no room; or not enough servers that are known yet.
+		return api.APIError().Code >= 500 || api.APIError().ErrorCode == errNoPeers
 	}
 	return errors.Is(err, nats.ErrNoResponders) || errors.Is(err, nats.ErrTimeout) ||
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, errDisconnected) ||
