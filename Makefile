@@ -12,8 +12,9 @@ export GOWORK := off
 
 FUZZTIME  ?= 10s
 STRESSTIME ?= 30s
-BENCH     ?= .
+BENCH     ?=
 BENCHTIME ?= 1s
+BENCHFLAGS ?=
 TESTFLAGS ?=
 
 FIND_MODULES := find . -name go.mod -not -path './.git/*' -not -path './bin/*' -not -path '*/testdata/*'
@@ -33,7 +34,7 @@ JAEGER   := $(BIN)/jaeger
 SPIRE    := $(BIN)/spire
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint fmt-check vet tidy-check golangci gates bench-check fuzz stress bench cover tools-check example-check observability-check jaeger test-jaeger test-spire vuln clean
+.PHONY: help test lint fmt-check vet tidy-check golangci gates bench-check fuzz stress bench bench-quick bench-compare cover tools-check example-check observability-check jaeger test-jaeger test-spire vuln clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -84,7 +85,7 @@ $(GOLANGCI): tools/lint/go.mod tools/lint/go.sum
 gates: ## the exact allocation counts, which the race detector would change
 	@go test -count=1 -run 'Allocs' .
 
-bench-check: ## what fedhttp costs against otelhttp alone, in one run
+bench-check: ## what fedhttp costs beside otelhttp and what one builds today, in pairs (about 1 min)
 	@go run -C bench ./cmd/measure gate
 
 fuzz: ## run each fuzz target of each package for FUZZTIME (10s)
@@ -96,11 +97,25 @@ stress: ## the fence and a soak under faults, each for STRESSTIME (30s)
 	@echo "== the soak for $(STRESSTIME)"
 	@CGO_ENABLED=1 go test -race -count=1 -v -timeout 60m -run '^TestSoak$$' . -soak.for=$(STRESSTIME)
 
-bench: ## run the benchmarks (BENCH=regexp, BENCHTIME=1s)
-	@for m in $(MODULES); do \
-		echo "== bench $$m"; \
-		go test -C "$$m" -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem ./...; \
-	done
+# Alone on the machine, or the figures are those of whoever else was there.
+bench: ## run every benchmark (about 10 min) and write docs/benchmarks.md; BENCH=regexp BENCHTIME=1s: those, and write nothing
+	@if [[ -z '$(BENCH)' ]]; then \
+		go run -C bench ./cmd/all $(BENCHFLAGS); \
+		go run -C bench ./cmd/report; \
+	else \
+		for m in . ./bench; do \
+			echo "== bench $$m"; \
+			go test -C "$$m" -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem .; \
+		done; \
+	fi
+
+bench-quick: ## see whether every benchmark works (about 2 min): the figures are worth nothing
+	@go run -C bench ./cmd/all -quick -out ../bin/bench-quick
+	@mkdir -p "$(BIN)/bench-quick/docs"
+	@go run -C bench ./cmd/report -in ../bin/bench-quick/results.txt -out ../bin/bench-quick/docs
+
+bench-compare: ## compare the last two runs of make bench with benchstat
+	@go tool -C bench benchstat -table pkg ../bin/bench/previous.txt ../bin/bench/results.txt
 
 cover: ## test coverage of each module, profiles in bin/cover
 	@mkdir -p "$(BIN)/cover"

@@ -148,24 +148,3 @@ func TestLargeBodyMemory(t *testing.T) {
 		t.Errorf("the server received %d bytes, want %d", got, 5*largeBody)
 	}
 }
-
-// BenchmarkLargeBody streams the body through net/http alone and through this
-// package.
-func BenchmarkLargeBody(b *testing.B) {
-	url, _ := largeServer(b)
-	plain, federated := largeTransports(b, url)
-	for _, row := range []struct {
-		name string
-		rt   http.RoundTripper
-	}{{"net-http", plain}, {"fedhttp", federated}} {
-		b.Run(row.name, func(b *testing.B) {
-			b.SetBytes(largeBody)
-			before, peak := heapAlive(), uint64(0)
-			for b.Loop() {
-				peak = max(peak, sendLarge(b, row.rt, url))
-			}
-			peak -= min(before, peak)
-			b.ReportMetric(float64(peak)/(1<<20), "MiB-peak")
-		})
-	}
-}

@@ -141,51 +141,57 @@ func authorizeOne(b *testing.B, a authorizer, query *watchKey) {
 // is one key again and again, uniform all of them in random order.
 func BenchmarkAuthorize(b *testing.B) {
 	for _, shape := range bookShapes {
-		books := booksOf(shape)
-		for _, access := range []string{"hot", "uniform"} {
-			queries := books.queries
-			if access == "hot" {
-				queries = queries[:1]
+		b.Run("keys="+shape.name, func(b *testing.B) {
+			books := booksOf(shape)
+			for _, access := range []string{"hot", "uniform"} {
+				queries := books.queries
+				if access == "hot" {
+					queries = queries[:1]
+				}
+				books.both(func(name string, a authorizer, _ func(PolicyKey, string)) {
+					b.Run("access="+access+"/mode=serial/of="+name, func(b *testing.B) { authorizeSerially(b, a, queries) })
+				})
+				books.both(func(name string, a authorizer, _ func(PolicyKey, string)) {
+					b.Run("access="+access+"/mode=parallel/of="+name, func(b *testing.B) { authorizeInParallel(b, a, queries) })
+				})
 			}
-			books.both(func(name string, a authorizer, _ func(PolicyKey, string)) {
-				b.Run(fmt.Sprintf("%s/%s/%s/serial", name, access, shape.name), func(b *testing.B) {
-					b.ReportAllocs()
-					i := 0
-					for b.Loop() {
-						if i++; i >= len(queries) {
-							i = 0
-						}
-						authorizeOne(b, a, &queries[i])
-					}
-				})
-			})
-			books.both(func(name string, a authorizer, _ func(PolicyKey, string)) {
-				b.Run(fmt.Sprintf("%s/%s/%s/parallel", name, access, shape.name), func(b *testing.B) {
-					b.ReportAllocs()
-					var starts atomic.Int64
-					b.RunParallel(func(pb *testing.PB) {
-						i := int(starts.Add(1)) * 7919 % len(queries)
-						for pb.Next() {
-							if i++; i >= len(queries) {
-								i = 0
-							}
-							authorizeOne(b, a, &queries[i])
-						}
-					})
-				})
-			})
-		}
+		})
 	}
 }
 
-// BenchmarkAuthorizeDuringWrites has one goroutine make 2,000 writes a second.
+func authorizeSerially(b *testing.B, a authorizer, queries []watchKey) {
+	b.ReportAllocs()
+	i := 0
+	for b.Loop() {
+		if i++; i >= len(queries) {
+			i = 0
+		}
+		authorizeOne(b, a, &queries[i])
+	}
+}
+
+func authorizeInParallel(b *testing.B, a authorizer, queries []watchKey) {
+	b.ReportAllocs()
+	var starts atomic.Int64
+	b.RunParallel(func(pb *testing.PB) {
+		i := int(starts.Add(1)) * 7919 % len(queries)
+		for pb.Next() {
+			if i++; i >= len(queries) {
+				i = 0
+			}
+			authorizeOne(b, a, &queries[i])
+		}
+	})
+}
+
+// BenchmarkAuthorizeDuringWrites has one goroutine make so many writes a second.
 func BenchmarkAuthorizeDuringWrites(b *testing.B) {
 	shape := oneMillion
 	books := booksOf(shape)
 	epoch := uint64(8)
-	for _, writes := range []int{0, 2000} {
+	for _, writes := range []int{0, 2_000, 100_000} {
 		books.both(func(name string, a authorizer, write func(PolicyKey, string)) {
-			b.Run(fmt.Sprintf("%s/writes=%d", name, writes), func(b *testing.B) {
+			b.Run(fmt.Sprintf("writes=%d/of=%s", writes, name), func(b *testing.B) {
 				b.ReportAllocs()
 				stop := make(chan struct{})
 				var writer sync.WaitGroup
@@ -237,7 +243,7 @@ func BenchmarkAuthorizeDuringWrites(b *testing.B) {
 // and reports the longest of all writes as well.
 func BenchmarkBookWrite(b *testing.B) {
 	for _, shape := range []bookShape{oneMillion, {"1x1M", 1, 1_000_000}, {"1Mx1", 1_000_000, 1}} {
-		b.Run(shape.name, func(b *testing.B) {
+		b.Run("keys="+shape.name, func(b *testing.B) {
 			book := booksOf(shape).book
 			lastBooks = nil // the epochs are not those of the map any more
 			random := rand.New(rand.NewPCG(5, 6))
@@ -276,7 +282,7 @@ func BenchmarkBookFill(b *testing.B) {
 		{bookShape{"negotiated", 10_000, 100}, oneMillion.digest, true},
 		{bookShape{"a-digest-for-each-key", 10_000, 100}, distinct, false},
 	} {
-		b.Run(tt.name, func(b *testing.B) {
+		b.Run("keys="+tt.name, func(b *testing.B) {
 			lastBooks = nil
 			var worst, writing time.Duration
 			var heap uint64

@@ -67,9 +67,6 @@ func traced() []Chain {
 	return chains
 }
 
-// essential are those that a row more is worth.
-func essential() []Chain { return []Chain{Bare, Otelhttp, NaiveAttempts, Fedhttp, FedhttpTask} }
-
 func tracings() []Telemetry {
 	gated := Gated()
 	return []Telemetry{gated[1], OneInHundred(), gated[2]}
@@ -83,7 +80,7 @@ func BenchmarkStub(b *testing.B) {
 	}
 	overStub(b, none(), http.MethodPost, Chains(), runSerial)
 	for _, t := range []Telemetry{none(), Gated()[2]} {
-		overStub(b, t.Metered(), http.MethodGet, essential()[1:], runSerial)
+		overStub(b, t.Metered(), http.MethodGet, Essential()[1:], runSerial)
 	}
 }
 
@@ -97,10 +94,10 @@ func BenchmarkStubParallel(b *testing.B) {
 func BenchmarkLoopback(b *testing.B) {
 	for _, proto := range []string{"h1", "h2"} {
 		overLoopback(b, proto, none(), http.MethodGet, Chains(), runSerial)
-		overLoopback(b, proto, none(), http.MethodPost, essential(), runSerial)
+		overLoopback(b, proto, none(), http.MethodPost, Essential(), runSerial)
 	}
 	for _, t := range tracings() {
-		overLoopback(b, "h1", t, http.MethodGet, essential(), runSerial)
+		overLoopback(b, "h1", t, http.MethodGet, Essential(), runSerial)
 	}
 }
 
@@ -108,6 +105,6 @@ func BenchmarkLoopback(b *testing.B) {
 func BenchmarkLoopbackParallel(b *testing.B) {
 	for _, proto := range []string{"h1", "h2"} {
 		overLoopback(b, proto, none(), http.MethodGet, Chains(), runParallel)
-		overLoopback(b, proto, Gated()[2], http.MethodGet, essential(), runParallel)
+		overLoopback(b, proto, Gated()[2], http.MethodGet, Essential(), runParallel)
 	}
 }

@@ -73,6 +73,9 @@ func Chains() []Chain {
 	}
 }
 
+// Essential are those that are measured in every case.
+func Essential() []Chain { return []Chain{Bare, Otelhttp, NaiveAttempts, Fedhttp, FedhttpTask} }
+
 func withOtelhttp(base http.RoundTripper, t Telemetry) http.RoundTripper {
 	return otelhttp.NewTransport(base, otelhttp.WithTracerProvider(t.Tracer), otelhttp.WithMeterProvider(t.Meter),
 		otelhttp.WithPropagators(propagation.TraceContext{}))

@@ -15,7 +15,7 @@ import (
 
 // header says what was measured and on what, as the configuration lines of Go's
 // benchmark format. It names no machine and no path.
-func header() string {
+func header(quick bool) string {
 	var b strings.Builder
 	set := func(key, value string) {
 		if value != "" {
@@ -34,6 +34,9 @@ func header() string {
 	set("system", runtime.GOOS+"/"+runtime.GOARCH+kernel())
 	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
 		set("load", strings.Fields(string(load))[0])
+	}
+	if quick {
+		set("quick", "yes")
 	}
 	for _, v := range versions() {
 		set("version-"+v[0], v[1])

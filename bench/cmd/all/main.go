@@ -59,7 +59,7 @@ func run(o options) error {
 		return err
 	}
 	defer file.Close()
-	fmt.Fprint(file, header())
+	fmt.Fprint(file, header(o.quick))
 	stages := stagesOf(o)
 	left := 0
 	for _, s := range stages {

@@ -32,6 +32,7 @@ func stagesOf(o options) []stage {
 		benchtime, once, pairs, mib, contention = "1x", "1x", "3", "16", "100ms"
 		o.rounds, o.latency = 1, 100*time.Millisecond
 	}
+	longer := 5 * o.benchtime
 	some := max(1, o.rounds*3/5)
 	bench := func(program, pattern, benchtime string) []string {
 		return []string{program, "-test.run=^$", "-test.timeout=30m", "-test.bench=" + pattern, "-test.benchtime=" + benchtime}
@@ -42,9 +43,8 @@ func stagesOf(o options) []stage {
 		{"chains over loopback", 45, some, nil, bench("bench.test", "^BenchmarkLoopback(Parallel)?$", benchtime)},
 		{"growth: peers, keys, denials", 60, some, seldom, bench("bench.test", "^Benchmark(Peers|Keys|Denials)$", benchtime)},
 		{"growth: all peers replaced", 10, 1, nil, bench("bench.test", "^BenchmarkSetPeers$", once)},
-		{"the policy book: reads", 60, 1, nil, bench("root.test",
-			"^BenchmarkAuthorize(DuringWrites)?$/^(book|rwmutex-map)$/^(hot|uniform|writes=.*)$/^(1k|100k|1M)$", benchtime)},
-		{"the policy book: writes", 60, 1, nil, bench("root.test", "^Benchmark(BookWrite|BookFill)$/^1M$", "1x")},
+		{"the policy book", 60, 1, nil, bench("root.test",
+			"^Benchmark(Authorize|AuthorizeDuringWrites|BookWrite|BookFill)$/^(keys=(1k|100k|1M)|writes=.*)$", longer.String())},
 		{"held calls", 30, 1, nil, bench("root.test", "^Benchmark(Held|Wake)$", "1x")},
 		{"latency at fixed rates", 9 * int(o.latency.Seconds()), 1, nil, []string{"measure", "latency", fmt.Sprint("-for=", o.latency)}},
 		{"streaming", 45, 1, nil, []string{"measure", "stream", "-mib=" + mib}},

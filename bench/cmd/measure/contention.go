@@ -34,9 +34,11 @@ func contention(args []string) error {
 		{"over=stub/trace=none/chain=fedhttp", bench.Fedhttp.Over(bench.Stub{}, gated[0], bench.Origin)},
 		{"over=stub/trace=none/chain=fedhttp-task", bench.FedhttpTask.Over(bench.Stub{}, gated[0], bench.Origin)},
 		{"over=stub/trace=always+metrics/chain=fedhttp-task", bench.FedhttpTask.Over(bench.Stub{}, gated[2].Metered(), bench.Origin)},
-		{"over=h1/trace=none/chain=bare", bench.Bare.Over(server.Base(), gated[0], server.URL)},
 		{"over=h1/trace=none/chain=fedhttp-task", bench.FedhttpTask.Over(server.Base(), gated[0], server.URL)},
 	} {
+		if err := c.sender.Send(http.MethodGet); err != nil { // what is waited for once
+			return err
+		}
 		var calls int64
 		mutex, block := bench.Contention(func() { calls = atOnce(c.sender, length) })
 		c.sender.Close()

@@ -52,7 +52,7 @@ func gate(args []string) error {
 	var pairs, calls int
 	flags("gate", args, func(f *flag.FlagSet) {
 		f.BoolVar(&all, "all", false, "measure what has no limit too: 1 % sampled, and with the SDK's metrics")
-		f.BoolVar(&inBench, "bench", false, "print Go's benchmark format")
+		f.BoolVar(&inBench, "bench", false, "print Go's benchmark format, and fail at no gate: a report shows them")
 		f.IntVar(&pairs, "pairs", 101, "how often each is timed")
 		f.IntVar(&calls, "calls", 2000, "in how many calls, over the stub")
 	})
@@ -77,7 +77,7 @@ func gate(args []string) error {
 	for _, f := range g.failed {
 		fmt.Fprintln(os.Stderr, "TOO MUCH:", f)
 	}
-	if len(g.failed) > 0 {
+	if len(g.failed) > 0 && !inBench {
 		return fmt.Errorf("%d gates are passed", len(g.failed))
 	}
 	return nil

@@ -6,10 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
-	"slices"
 	"testing"
-	"time"
 
 	"github.com/fedhttp/fedhttp"
 )
@@ -144,54 +141,5 @@ func cannedServe(conn net.Conn) {
 		if _, err := conn.Write(answer); err != nil {
 			return
 		}
-	}
-}
-
-// BenchmarkFence is a GET over loopback with HTTP/1, through net/http and through
-// fedhttp, each alone and then in turns: the ratio is the time that fedhttp takes
-// where net/http takes 1. It is of the whole chain; BenchmarkFenceAlone has the
-// fence's part.
-func BenchmarkFence(b *testing.B) {
-	for _, secure := range []bool{false, true} {
-		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.WriteString(w, "ok")
-		}))
-		if server.TLS = serverTLS(true); secure {
-			server.StartTLS()
-		} else {
-			server.Start()
-		}
-		b.Cleanup(server.Close)
-		url := server.URL
-		base := func() *http.Transport { return &http.Transport{TLSClientConfig: trusting()} }
-		plain := base()
-		b.Cleanup(plain.CloseIdleConnections)
-		chain := fenceChain(b, base(), url)
-		for _, c := range []struct {
-			name string
-			rt   http.RoundTripper
-		}{{"net_http", plain}, {"fedhttp", chain}} {
-			b.Run(schemeName(secure)+"/"+c.name, func(b *testing.B) {
-				b.ReportAllocs()
-				for b.Loop() {
-					fenceCall(b, c.rt, url)
-				}
-			})
-		}
-		b.Run(schemeName(secure)+"/in_turns", func(b *testing.B) {
-			var took [2][]time.Duration
-			for turn := 0; b.Loop(); turn++ {
-				for n := range 2 {
-					i := (turn + n) % 2 // neither is always the first
-					begin := time.Now()
-					fenceCall(b, []http.RoundTripper{plain, chain}[i], url)
-					took[i] = append(took[i], time.Since(begin))
-				}
-			}
-			slices.Sort(took[0])
-			slices.Sort(took[1])
-			middle := len(took[0]) / 2
-			b.ReportMetric(float64(took[1][middle])/float64(took[0][middle]), "ratio-of-medians")
-		})
 	}
 }

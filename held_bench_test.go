@@ -2,6 +2,7 @@ package fedhttp_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"runtime"
 	"sync"
@@ -11,48 +12,6 @@ import (
 
 	"github.com/fedhttp/fedhttp"
 )
-
-// BenchmarkChain is the whole chain over a stub, with what it allocates beyond
-// the stub alone.
-func BenchmarkChain(b *testing.B) {
-	for _, method := range []string{http.MethodGet, http.MethodPost} {
-		b.Run("stub/"+method, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				chainCall(b.Context(), b, chainStub, method)
-			}
-		})
-		for _, c := range chainCases() {
-			b.Run(c.name+"/"+method, func(b *testing.B) {
-				tr := c.transport(b, nil)
-				ctx := b.Context()
-				if c.task.Capability != "" {
-					ctx = fedhttp.ContextWithTask(ctx, c.task)
-				}
-				added := testing.AllocsPerRun(1000, func() { chainCall(ctx, b, tr, method) }) -
-					testing.AllocsPerRun(1000, func() { chainCall(ctx, b, chainStub, method) })
-				b.ReportAllocs()
-				for b.Loop() {
-					chainCall(ctx, b, tr, method)
-				}
-				b.ReportMetric(added, "allocs-beyond-stub/op")
-			})
-		}
-	}
-}
-
-// BenchmarkChainParallel is a call from each of many goroutines.
-func BenchmarkChainParallel(b *testing.B) {
-	c := chainCases()[2]
-	tr := c.transport(b, nil)
-	ctx := fedhttp.ContextWithTask(b.Context(), c.task)
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			chainCall(ctx, b, tr, http.MethodGet)
-		}
-	})
-}
 
 // maxHeldBytes is what a held task may take, with the http.Client call that it
 // stands in.
@@ -145,24 +104,27 @@ func (h *held) close() {
 	h.tr.Close()
 }
 
-// BenchmarkHeld holds 100,000 tasks at a time: how much memory each of them
-// takes (TestHeldMemory bounds it), and how long after one Accept all of them were
-// awake and sent, and all calls had returned.
+// BenchmarkHeld holds many tasks at a time: how much memory each of them takes
+// (TestHeldMemory bounds it), and how long after one Accept all of them were awake
+// and sent, and all calls had returned.
 func BenchmarkHeld(b *testing.B) {
-	const tasks = 100_000
-	var size float64
-	var awake, returned time.Duration // at worst
-	for b.Loop() {
-		h := holdMany(b, tasks)
-		a, r := h.release()
-		awake, returned = max(awake, a), max(returned, r)
-		size = max(size, h.bytes)
-		h.close()
-		if got := h.delivered.Load(); got != tasks {
-			b.Fatalf("%d of %d were delivered", got, tasks)
-		}
+	for _, tasks := range []int{1_000, 10_000, 100_000} {
+		b.Run(fmt.Sprintf("tasks=%d", tasks), func(b *testing.B) {
+			var size float64
+			var awake, returned time.Duration // at worst
+			for b.Loop() {
+				h := holdMany(b, tasks)
+				a, r := h.release()
+				awake, returned = max(awake, a), max(returned, r)
+				size = max(size, h.bytes)
+				h.close()
+				if got := h.delivered.Load(); got != int64(tasks) {
+					b.Fatalf("%d of %d were delivered", got, tasks)
+				}
+			}
+			b.ReportMetric(size, "B/task")
+			b.ReportMetric(float64(awake.Nanoseconds()), "awake-ns")
+			b.ReportMetric(float64(returned.Nanoseconds()), "returned-ns")
+		})
 	}
-	b.ReportMetric(size, "B/task")
-	b.ReportMetric(float64(awake.Microseconds())/1000, "ms-until-all-awake")
-	b.ReportMetric(float64(returned.Microseconds())/1000, "ms-until-all-returned")
 }
