@@ -64,9 +64,9 @@ func newBoundary() *organisations {
 
 // newTLSBoundary is the same with certificates in place of a header: what drops
 // A's tasks is their own handshake.
-func newTLSBoundary() (*organisations, error) {
+func newTLSBoundary(ctx context.Context) (*organisations, error) {
 	o := boundaryOrganisations(func(*http.Request) bool { return false })
-	edge, err := openEdge(strings.TrimPrefix(o.b.URL, "http://"))
+	edge, err := openEdge(ctx, strings.TrimPrefix(o.b.URL, "http://"))
 	if err != nil {
 		o.close()
 		return nil, err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -33,16 +34,16 @@ type edge struct {
 	fetches int // of the bundle, since the rotation
 }
 
-func openEdge(backend string) (*edge, error) {
+func openEdge(ctx context.Context, backend string) (*edge, error) {
 	first, err := newAuthority("B, first")
 	if err != nil {
 		return nil, err
 	}
 	e := &edge{first: first, pem: first.pem()}
-	if e.registry, err = openFront(backend, first); err != nil {
+	if e.registry, err = openFront(ctx, backend, first); err != nil {
 		return nil, err
 	}
-	if e.gateway, err = openFront(backend, first); err != nil {
+	if e.gateway, err = openFront(ctx, backend, first); err != nil {
 		e.registry.close()
 		return nil, err
 	}
@@ -107,12 +108,12 @@ type front struct {
 	open     map[net.Conn]bool // nil: closed
 }
 
-func openFront(backend string, by authority) (*front, error) {
+func openFront(ctx context.Context, backend string, by authority) (*front, error) {
 	cert, err := by.issue()
 	if err != nil {
 		return nil, err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
@@ -128,23 +129,23 @@ func openFront(backend string, by authority) (*front, error) {
 			if err != nil {
 				return // closed
 			}
-			f.conns.Go(func() { f.serve(tls.Server(conn, config), backend) })
+			f.conns.Go(func() { f.serve(ctx, tls.Server(conn, config), backend) })
 		}
 	})
 	return f, nil
 }
 
-func (f *front) serve(in *tls.Conn, backend string) {
+func (f *front) serve(ctx context.Context, in *tls.Conn, backend string) {
 	defer in.Close()
 	if !f.track(in) {
 		return
 	}
 	defer f.forget(in)
-	if in.Handshake() != nil {
+	if in.HandshakeContext(ctx) != nil {
 		f.refused.Add(1)
 		return
 	}
-	out, err := net.Dial("tcp", backend)
+	out, err := new(net.Dialer).DialContext(ctx, "tcp", backend)
 	if err != nil {
 		return // which the client sees
 	}

@@ -18,7 +18,7 @@ func TestTLS(t *testing.T) {
 	defer traces.close()
 	run := func(newClient makeClient) (boundaryFigures, boundaryExtras) {
 		t.Helper()
-		o, err := newTLSBoundary()
+		o, err := newTLSBoundary(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

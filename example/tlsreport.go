@@ -25,7 +25,7 @@ func reportTLS(ctx context.Context, asJSON bool, stdout, stderr io.Writer) (miss
 	} {
 		done := p.begin(s.title)
 		var o *organisations
-		if o, err = newTLSBoundary(); err == nil {
+		if o, err = newTLSBoundary(ctx); err == nil {
 			*s.figures, *s.extras, err = runBoundary(ctx, o, s.client)
 		}
 		done(err)
