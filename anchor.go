@@ -12,8 +12,8 @@ import (
 
 // Anchor is the trust material for a peer.
 type Anchor struct {
-	// Version identifies the anchor. Required: an anchor without one is refused
-	// as empty. It is sent as X-Federation-Anchor-Version.
+	// Version identifies the anchor. Required, at most 256 bytes: an anchor without
+	// one is refused as empty. It is sent as X-Federation-Anchor-Version.
 	Version string
 	// IssuedAt and ExpiresAt bound its life; zero is unknown, and not compared.
 	// An anchor issued before the last good one, issued more than a minute in
@@ -25,7 +25,7 @@ type Anchor struct {
 	RefreshHint time.Duration
 	// Roots verify the peer's server certificate, and only that peer's, in place of
 	// those of its base. Nil: the base's, or the system's. Roots that are equal to
-	// those at hand change nothing; others are in force for the very next attempt,
+	// those at hand, as CertPool.Equal has it, change nothing; others are in force for the very next attempt,
 	// over connections of their own. They need a base that is an *http.Transport
 	// without a DialTLSContext; with any other the peer's calls are refused.
 	Roots *x509.CertPool
@@ -100,6 +100,10 @@ type keptAnchor struct {
 	trust     uint64 // counts the Roots that the peer has had; zero: none yet
 }
 
+// differs reports whether the anchors are not one and the same: a source may well
+// give other roots under a version that it never changes.
+func (a *keptAnchor) differs(b *keptAnchor) bool { return a.Version != b.Version || a.trust != b.trust }
+
 func (a *keptAnchor) expired() bool { return !a.ExpiresAt.IsZero() && !time.Now().Before(a.ExpiresAt) }
 
 type fetchOutcome struct {
@@ -151,15 +155,15 @@ func (k *anchorKeeper) obtain(ctx context.Context, required bool, interval time.
 		return false
 	}
 	// Whatever is on its way will do: there is nothing that it could be too old for.
-	_, _, _ = k.refresh(ctx, ended.number, k.anchor().Version, interval)
+	_, _, _ = k.refresh(ctx, ended.number, k.anchor().differs, interval)
 	return true
 }
 
-// refresh waits for a fetch that began after mark, or until there is another
-// version than the one that the caller went out under, which is as good. It
+// refresh waits for a fetch that began after mark, or until there is an anchor that
+// is enough without, such as another than the one that the caller went out under. It
 // starts a fetch where none is on its way. That goes on when ctx ends, for the
 // others who wait. waited tells whether there was anything to wait for.
-func (k *anchorKeeper) refresh(ctx context.Context, mark uint64, under string, interval time.Duration) (result refreshResult, waited bool, err error) {
+func (k *anchorKeeper) refresh(ctx context.Context, mark uint64, enough func(*keptAnchor) bool, interval time.Duration) (result refreshResult, waited bool, err error) {
 	if k.source == nil {
 		return refreshFailed, false, errNoAnchor
 	}
@@ -168,7 +172,7 @@ func (k *anchorKeeper) refresh(ctx context.Context, mark uint64, under string, i
 	}
 	for {
 		k.mu.Lock()
-		if k.anchor().Version != under {
+		if enough(k.anchor()) {
 			k.mu.Unlock()
 			return refreshAdvanced, waited, nil
 		}
@@ -277,7 +281,9 @@ func (k *anchorKeeper) fetch() (Anchor, error) {
 			k.outstanding.Store(false)
 			answered <- a
 		}()
-		a.anchor, a.err = k.source.FetchAnchor(ctx, k.peer)
+		if a.anchor, a.err = k.source.FetchAnchor(ctx, k.peer); a.err == nil {
+			a.err = a.anchor.ownRoots()
+		}
 	}()
 	select {
 	case a := <-answered:
@@ -287,6 +293,25 @@ func (k *anchorKeeper) fetch() (Anchor, error) {
 	}
 }
 
+// ownRoots makes the roots the keeper's own: what the source still does with its
+// pool changes nothing.
+func (a *Anchor) ownRoots() error {
+	switch {
+	case a.Roots != nil:
+		a.Roots = a.Roots.Clone()
+	case a.Certificates != nil:
+		a.Roots = x509.NewCertPool()
+		for i, c := range a.Certificates {
+			if c == nil {
+				return fmt.Errorf("anchor %s: Certificates[%d] is nil", quote(a.Version), i)
+			}
+			a.Roots.AddCert(c)
+		}
+	}
+	a.Certificates = nil // nobody asks the keeper for them
+	return nil
+}
+
 // take makes a the current anchor, or says why not. The last good one stays
 // where it is refused. k.mu is held.
 func (k *anchorKeeper) take(a Anchor, now time.Time) (refreshResult, error) {
@@ -294,13 +319,6 @@ func (k *anchorKeeper) take(a Anchor, now time.Time) (refreshResult, error) {
 	if old != nil && old.IssuedAt.After(k.newest) {
 		k.newest = old.IssuedAt // and stays, also behind an anchor without times
 	}
-	if a.Roots == nil && a.Certificates != nil {
-		a.Roots = x509.NewCertPool()
-		for _, c := range a.Certificates {
-			a.Roots.AddCert(c)
-		}
-	}
-	a.Certificates = nil // nobody asks the keeper for them
 	switch {
 	case a.Version == "":
 		return refreshFailed, errAnchorEmpty
@@ -308,8 +326,8 @@ func (k *anchorKeeper) take(a Anchor, now time.Time) (refreshResult, error) {
 		return refreshFailed, fmt.Errorf("anchor %s expired at %s", quote(a.Version), a.ExpiresAt.UTC().Format(time.RFC3339))
 	case a.IssuedAt.After(now.Add(maxFuture)):
 		return refreshFailed, fmt.Errorf("anchor %s is issued in the future, at %s", quote(a.Version), a.IssuedAt.UTC().Format(time.RFC3339))
-	case !isHeaderValue(a.Version):
-		return refreshFailed, fmt.Errorf("anchor %s: its version cannot be sent in a header", quote(a.Version))
+	case !isHeaderValue(a.Version) || len(a.Version) > maxAnchorVersion:
+		return refreshFailed, fmt.Errorf("anchor %s: its version cannot be sent in a header, or is longer than %d bytes", quote(a.Version), maxAnchorVersion)
 	case !a.IssuedAt.IsZero() && a.IssuedAt.Before(k.newest):
 		return refreshFailed, fmt.Errorf("anchor %s is older than one that was fetched before", quote(a.Version))
 	case a.Roots != nil && a.Roots.Equal(noRoots):
@@ -325,14 +343,16 @@ func (k *anchorKeeper) take(a Anchor, now time.Time) (refreshResult, error) {
 	case a.Roots.Equal(old.Roots):
 		kept.Roots, kept.trust = old.Roots, old.trust
 	default:
-		// A copy: what the source still does with its own changes nothing here.
-		kept.Roots, kept.trust = a.Roots.Clone(), old.trust+1
+		kept.trust = old.trust + 1
 	}
 	k.current.Store(kept)
-	if old.Version == a.Version && old.trust == kept.trust {
-		return refreshConfirmed, nil
+	if kept.differs(old) {
+		return refreshAdvanced, nil
 	}
-	return refreshAdvanced, nil
+	return refreshConfirmed, nil
 }
+
+// maxAnchorVersion bounds, in bytes, what goes out with every request.
+const maxAnchorVersion = 256
 
 var noRoots = x509.NewCertPool()

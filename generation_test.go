@@ -79,16 +79,21 @@ func TestTakeCertificates(t *testing.T) {
 		"the same": {Anchor{Version: "1", Certificates: []*x509.Certificate{one}}, refreshConfirmed, 1},
 		"others":   {Anchor{Version: "1", Certificates: []*x509.Certificate{one, other}}, refreshAdvanced, 2},
 		"none":     {Anchor{Version: "1", Certificates: []*x509.Certificate{}}, refreshFailed, 1},
+		"nil":      {Anchor{Version: "1", Certificates: []*x509.Certificate{one, nil}}, refreshFailed, 1},
 		"Roots count where both are there": {
 			Anchor{Version: "1", Roots: pool, Certificates: []*x509.Certificate{other}}, refreshConfirmed, 1,
 		},
 	} {
-		k := &anchorKeeper{}
-		if _, err := k.take(Anchor{Version: "1", Certificates: []*x509.Certificate{one}}, time.Now()); err != nil || !k.anchor().Roots.Equal(pool) {
-			t.Fatalf("%v", err)
+		source := StaticAnchors{"": {Version: "1", Certificates: []*x509.Certificate{one}}}
+		k := &anchorKeeper{source: source, lifetime: t.Context()}
+		k.fly(make(chan struct{}), 0, 0)
+		if !k.anchor().Roots.Equal(pool) {
+			t.Fatalf("%v", k.last.err)
 		}
-		if result, err := k.take(c.then, time.Now()); result != c.result || k.anchor().trust != c.trust {
-			t.Errorf("%s: %v, %v, trust %d; want %v, trust %d", name, result, err, k.anchor().trust, c.result, c.trust)
+		source[""] = c.then
+		k.fly(make(chan struct{}), 0, 0)
+		if k.last.result != c.result || k.anchor().trust != c.trust {
+			t.Errorf("%s: %v, %v, trust %d; want %v, trust %d", name, k.last.result, k.last.err, k.anchor().trust, c.result, c.trust)
 		}
 	}
 }
@@ -97,10 +102,8 @@ func TestTakeCertificates(t *testing.T) {
 func TestTakeCopiesRoots(t *testing.T) {
 	t.Parallel()
 	pool := someRoots(t)
-	k := &anchorKeeper{}
-	if _, err := k.take(Anchor{Version: "1", Roots: pool}, time.Now()); err != nil {
-		t.Fatal(err)
-	}
+	k := &anchorKeeper{source: StaticAnchors{"": {Version: "1", Roots: pool}}, lifetime: t.Context()}
+	k.fly(make(chan struct{}), 0, 0)
 	before := k.anchor().Roots.Clone()
 	pool.AppendCertsFromPEM([]byte("no certificate"))
 	pool.AddCert(&x509.Certificate{Raw: []byte("another")})
@@ -142,6 +145,9 @@ func TestGeneration(t *testing.T) {
 	}
 	if again := b.under(&keptAnchor{Anchor: Anchor{Roots: roots}, trust: 1}); again != g {
 		t.Error("one anchor has two generations")
+	}
+	if late := b.under(&noAnchor); late != g {
+		t.Error("an attempt from before the first roots goes out over the base")
 	}
 	next := b.under(&keptAnchor{Anchor: Anchor{Roots: someRoots(t)}, trust: 2})
 	if next == g || b.under(&keptAnchor{Anchor: Anchor{Roots: roots}, trust: 1}) != next {

@@ -220,14 +220,14 @@ func (c *call) mayResend() refusal {
 // refresh waits until the peer's anchor was fetched after a was sent.
 func (c *call) refresh(a *attempt) (refreshResult, refusal) {
 	k, p := &c.peer.anchors, c.peer
-	if k.anchor().Version != a.anchor.Version {
+	if a.outdatedBy(k.anchor()) {
 		return refreshAdvanced, refusal{} // somebody else has fetched it meanwhile
 	}
 	if deadline, ok := c.Deadline(); ok && !k.nextFetch(p.Retry.MinRefreshInterval).Before(deadline) {
 		return refreshFailed, refusal{outcome: OutcomeRoutingFailed, reason: ReasonDeadline}
 	}
 	start := time.Now()
-	result, waited, err := k.refresh(c, a.mark, a.anchor.Version, p.Retry.MinRefreshInterval)
+	result, waited, err := k.refresh(c, a.mark, a.outdatedBy, p.Retry.MinRefreshInterval)
 	if waited {
 		c.refreshes++
 		c.t.tracing.endRefresh(c, start, result, c.Err() == nil)
@@ -237,10 +237,20 @@ func (c *call) refresh(a *attempt) (refreshResult, refusal) {
 		return refreshFailed, c.ended()
 	case result == refreshFailed:
 		return result, refusal{OutcomeRoutingFailed, ReasonRefreshFailed, &refreshError{err}}
-	case result == refreshConfirmed && a.reading.staleAnchor:
+	case a.reading.staleAnchor && !a.outdatedBy(k.anchor()):
 		return result, refusal{outcome: OutcomeRoutingFailed, reason: ReasonAnchorUnchanged}
 	}
 	return result, refusal{}
+}
+
+// outdatedBy reports whether the anchor is another than the one that the attempt
+// went out under, as far as it matters: where that did not know the authority of
+// the peer's certificate, only other roots may.
+func (a *attempt) outdatedBy(now *keptAnchor) bool {
+	if unknownAuthority(a.err) {
+		return now.trust != a.anchor.trust
+	}
+	return now.differs(a.anchor)
 }
 
 // refreshError is why an anchor could not be fetched anew.
@@ -253,7 +263,7 @@ func (e *refreshError) Unwrap() error { return e.err }
 // be resent after: a peer that gets nothing but such calls would otherwise keep
 // a stale anchor for ever.
 func (c *call) refreshForOthers(a *attempt) {
-	if c.peer.anchors.anchor().Version == a.anchor.Version {
+	if !a.outdatedBy(c.peer.anchors.anchor()) {
 		c.peer.anchors.kick(c.peer.Retry.MinRefreshInterval)
 	}
 }

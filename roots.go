@@ -1,10 +1,12 @@
 package fedhttp
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -31,6 +33,20 @@ type trustBase struct {
 type generation struct {
 	trust uint64 // the number of its roots among those that the peer has had
 	base  *http.Transport
+	open  atomic.Int64 // connections
+}
+
+// retireTick is how often a generation that is over looks for connections that
+// calls have given back to it.
+const retireTick = time.Second
+
+// retire closes the connections of a generation that is over, each once it is
+// idle.
+func (g *generation) retire() {
+	g.base.CloseIdleConnections()
+	if g.open.Load() > 0 {
+		time.AfterFunc(retireTick, g.retire)
+	}
 }
 
 // idleLimit is how long a generation keeps connections that nobody uses, where
@@ -65,11 +81,12 @@ func (b *trustBase) usable(a *keptAnchor) bool { return a.Roots == nil || clonab
 // under returns what sends under the anchor, or under a later one. The anchor is
 // usable.
 func (b *trustBase) under(a *keptAnchor) http.RoundTripper {
-	if a.trust == 0 && b.certificate == nil {
-		return b.base
-	}
-	if g := b.current.Load(); g != nil && g.trust >= a.trust {
+	g := b.current.Load()
+	switch {
+	case g != nil && g.trust >= a.trust:
 		return g.base
+	case a.trust == 0 && b.certificate == nil:
+		return b.base
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -77,17 +94,27 @@ func (b *trustBase) under(a *keptAnchor) http.RoundTripper {
 	if old != nil && old.trust >= a.trust {
 		return old.base
 	}
-	g := &generation{a.trust, b.generation(a.Roots)}
+	g = b.generation(a)
 	b.current.Store(g)
 	if old != nil {
-		old.base.CloseIdleConnections()
+		go old.retire() // closing may take its time, which is not the call's
 	}
 	return g.base
 }
 
-// generation clones the base. Nil roots leave it its own.
-func (b *trustBase) generation(roots *x509.CertPool) *http.Transport {
+// generation makes one of the base. Nil roots leave it its own.
+func (b *trustBase) generation(a *keptAnchor) *generation {
 	t := b.own.Clone()
+	g := &generation{trust: a.trust, base: t}
+	dial := t.DialContext // of ownBase
+	t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if counted, ok := conn.(*countedConn); ok {
+			g.open.Add(1)
+			counted.gone = sync.OnceFunc(func() { g.open.Add(-1) })
+		}
+		return conn, err
+	}
 	if t.TLSNextProto["h2"] != nil {
 		// An HTTP/2 that was configured from outside has its connections in one pool
 		// for all clones, whatever they were verified under. net/http's own has not.
@@ -101,8 +128,11 @@ func (b *trustBase) generation(roots *x509.CertPool) *http.Transport {
 		cfg = &tls.Config{MinVersion: tls.VersionTLS12}
 		t.TLSClientConfig = cfg
 	}
-	if roots != nil {
-		cfg.RootCAs = roots
+	if a.Roots != nil {
+		cfg.RootCAs = a.Roots
+		if cfg.InsecureSkipVerify {
+			cfg.VerifyConnection = alsoUnder(a.Roots, cfg.VerifyConnection)
+		}
 	}
 	if b.certificate != nil {
 		cfg.Certificates, cfg.GetClientCertificate = nil, b.clientCertificate
@@ -115,13 +145,45 @@ func (b *trustBase) generation(roots *x509.CertPool) *http.Transport {
 			cfg.ClientSessionCache = tls.NewLRUClientSessionCache(0)
 		}
 	}
-	return t
+	return g
 }
+
+// alsoUnder is for a base that verifies by a callback of its own, as one for SPIFFE
+// IDs does, which have no host name: whatever that looks at, the roots hold too.
+func alsoUnder(roots *x509.CertPool, verify func(tls.ConnectionState) error) func(tls.ConnectionState) error {
+	return func(s tls.ConnectionState) error {
+		if verify != nil {
+			if err := verify(s); err != nil {
+				return err
+			}
+		}
+		if len(s.PeerCertificates) == 0 {
+			return errNoCertificate
+		}
+		between := x509.NewCertPool()
+		for _, cert := range s.PeerCertificates[1:] {
+			between.AddCert(cert)
+		}
+		_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{
+			Roots: roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
+		})
+		return err
+	}
+}
+
+var errNoCertificate = errors.New("the peer has shown no certificate")
 
 // closeIdle closes the idle connections of the generation, if there is one.
 func (b *trustBase) closeIdle() {
 	if g := b.current.Load(); g != nil {
 		g.base.CloseIdleConnections()
+	}
+}
+
+// retire closes the generation's connections, each once it is idle.
+func (b *trustBase) retire() {
+	if g := b.current.Load(); g != nil {
+		go g.retire()
 	}
 }
 

@@ -265,6 +265,71 @@ func TestRootsUnchanged(t *testing.T) {
 	}
 }
 
+// TestRootsSameVersion: what counts is that the roots are others. A source that never
+// changes its version repairs every call, those too that were sent while it was asked.
+func TestRootsSameVersion(t *testing.T) {
+	t.Parallel()
+	before, after := newAuthority(), newAuthority()
+	peer := newRotatingPeer(t, before, false, nil, nil)
+	source := &anchorBox{}
+	source.set("b", "ours", before.pool())
+	tr := newTestTransport(t, fedhttp.Config{Peers: []fedhttp.Peer{testPeer("b", peer.URL)}, Anchors: source})
+	mustDeliver(t, tr, peer.URL+"/first", 1)
+	peer.rotate(after)
+	source.set("b", "ours", after.pool())
+	var wg sync.WaitGroup
+	for i := range 20 {
+		wg.Go(func() {
+			if d, err := rootsGet(tr, fmt.Sprintf("%s/%d", peer.URL, i)); err != nil || d.Outcome != fedhttp.OutcomeDelivered {
+				t.Errorf("%v (%v): %v", d.Outcome, d.Reason, err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := source.fetched("b"); n != 2 {
+		t.Errorf("%d fetches, want 2", n)
+	}
+
+	// And a version that moves alone is no reason to fail once more.
+	peer.rotate(newAuthority())
+	source.set("b", "theirs", after.pool())
+	for range 2 {
+		if d, _ := rootsGet(tr, peer.URL+"/t"); d.Reason != fedhttp.ReasonAnchorUnchanged || d.Attempts != 1 {
+			t.Errorf("%v after %d attempts", d.Reason, d.Attempts)
+		}
+	}
+}
+
+// TestRootsHoldACallback: a base that verifies by a callback of its own is held to
+// the anchor's roots all the same, and what it refuses itself comes first.
+func TestRootsHoldACallback(t *testing.T) {
+	t.Parallel()
+	ca := newAuthority()
+	peer := newRotatingPeer(t, ca, false, nil, nil)
+	for name, c := range map[string]struct {
+		roots   *x509.CertPool
+		refuses error
+		reason  fedhttp.Reason
+	}{
+		"the right roots":       {ca.pool(), nil, fedhttp.ReasonNone},
+		"others":                {newAuthority().pool(), nil, fedhttp.ReasonAnchorUnchanged},
+		"others, refused first": {newAuthority().pool(), fedhttp.ErrPeerUntrusted, fedhttp.ReasonPeerUntrusted},
+	} {
+		source := &anchorBox{}
+		source.set("b", "1", c.roots)
+		tr := newTestTransport(t, fedhttp.Config{
+			Peers: []fedhttp.Peer{testPeer("b", peer.URL)}, Anchors: source,
+			Base: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{
+				InsecureSkipVerify: true, //nolint:gosec // it is what the test is about
+				VerifyConnection:   func(tls.ConnectionState) error { return c.refuses },
+			}},
+		})
+		if d, err := rootsGet(tr, peer.URL+"/t"); d.Reason != c.reason {
+			t.Errorf("%s: %v, want %v: %v", name, d.Reason, c.reason, err)
+		}
+	}
+}
+
 // TestRootsAreOnePeers: the roots of one peer vouch for no other, and the roots
 // of the base for none that has its own.
 func TestRootsAreOnePeers(t *testing.T) {
@@ -335,9 +400,7 @@ func TestRootsTakeOver(t *testing.T) {
 		if err := <-slow; err != nil {
 			t.Errorf("the call on its way: %v", err)
 		}
-		if !http2 { // HTTP/2's ends when its base's IdleConnTimeout does
-			b.await(t, 2, http.StateClosed)
-		}
+		b.await(t, old, http.StateClosed) // all that was made under the old roots
 		mustDeliver(t, tr, c.URL+"/again", 1)
 		if n := len(c.handshook()); n != 1 {
 			t.Errorf("%d handshakes of the other peer, want 1", n)

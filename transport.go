@@ -248,7 +248,7 @@ func (t *Transport) setPeers(peers []Peer, found faults) error {
 		}
 	}
 	for _, b := range before {
-		b.closeIdle()
+		b.retire()
 	}
 	return nil
 }
@@ -317,6 +317,11 @@ func (t *Transport) Close() error {
 		t.end()
 		t.alarms.ringAll() // after the end, so that a task that joins late sees it
 		t.CloseIdleConnections()
+		if table := t.peers.Load(); table != nil {
+			for _, p := range table.peers {
+				p.trust.retire()
+			}
+		}
 		t.metrics.close()
 		t.logged.flush(t.logSuppressed)
 	}

@@ -63,9 +63,10 @@ type countedConn struct {
 	written uint64 // bytes that the connection below took
 	sealed  bool
 	closed  bool
-	http2   bool  // HTTP/2 is spoken on it: so said its first bytes, or the TLS above
-	known   bool  // http2 is settled for the TLS above
-	err     error // the first error of a read or write
+	http2   bool   // HTTP/2 is spoken on it: so said its first bytes, or the TLS above
+	known   bool   // http2 is settled for the TLS above
+	err     error  // the first error of a read or write
+	gone    func() // told of each Close; nil: nobody asks
 }
 
 var errSealed = errors.New("the connection was sealed: the request must not leave on it")
@@ -136,6 +137,9 @@ func (c *countedConn) Close() error {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
+	if c.gone != nil {
+		c.gone()
+	}
 	return c.Conn.Close()
 }
 
