@@ -53,7 +53,7 @@ const (
 //     CA certificates. They become Roots.
 //
 // The anchor's Version is a hash of the set, whatever its order and white space.
-// ExpiresAt is when the last of Roots is over; a set of which all are over is
+// ExpiresAt is when the last of Roots is over; a set of which none is valid now is
 // refused. IssuedAt is Last-Modified, unless that is in the future. RefreshHint is
 // spiffe_refresh_hint (1 s to 24 h), else max-age of Cache-Control (10 s to 24 h),
 // else an hour, and never more than half of the remaining life.
@@ -284,9 +284,16 @@ func (e *anchorEndpoint) take(got *anchorAnswer, hint time.Duration, now time.Ti
 	if got.roots != nil && !now.Before(got.expires) {
 		return Anchor{}, fmt.Errorf("every CA certificate in it has expired, the last at %s", got.expires.UTC().Format(time.RFC3339))
 	}
+	if got.roots != nil && !slices.ContainsFunc(got.members, func(c *x509.Certificate) bool { return validAt(c, now) }) {
+		return Anchor{}, fmt.Errorf("no CA certificate in it is valid at %s", now.UTC().Format(time.RFC3339))
+	}
 	e.last = got
 	return Anchor{
 		Version: got.version, IssuedAt: got.issued, ExpiresAt: got.expires, RefreshHint: hint,
 		Roots: got.roots, Certificates: got.members,
 	}, nil
+}
+
+func validAt(c *x509.Certificate, now time.Time) bool {
+	return !now.Before(c.NotBefore) && now.Before(c.NotAfter)
 }
