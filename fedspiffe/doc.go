@@ -30,9 +30,10 @@
 //   - No authority of the bundle has signed it: [x509.UnknownAuthorityError], as
 //     after a rotation that we have not heard of. Nothing was delivered, so the
 //     Transport fetches the bundle and sends again.
-//   - Its SPIFFE ID is of another trust domain, or not one of [Peer.Servers]: an
-//     error that wraps [fedhttp.ErrPeerUntrusted]. That is our own policy: no
-//     bundle could change it, so none is fetched, and nothing is sent again.
+//   - It is no X.509-SVID, as one without a SPIFFE ID or with two URIs is, or its
+//     SPIFFE ID is of another trust domain, or not one of [Peer.Servers]: an error
+//     that wraps [fedhttp.ErrPeerUntrusted]. That is our own policy: no bundle
+//     could change it, so none is fetched, and nothing is sent again.
 //   - The identity has no certificate to show: an error that wraps
 //     [fedhttp.ErrClientCertificate], which is handled likewise.
 //

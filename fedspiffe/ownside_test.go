@@ -1,11 +1,15 @@
 package fedspiffe_test
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"net/url"
 	"testing"
+	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 
 	"github.com/fedhttp/fedhttp"
 )
@@ -57,6 +61,51 @@ func TestUntrustedServer(t *testing.T) {
 			t.Errorf("the bundle was fetched %d times, want once", n)
 		}
 	})
+}
+
+// TestNoSVID: a certificate that is no X.509-SVID under any bundle is refused as an
+// ID that is not listed is. One that is over may be renewed, and stays a failure of
+// the routing.
+func TestNoSVID(t *testing.T) {
+	t.Parallel()
+	web := &url.URL{Scheme: "https", Host: "b.example"}
+	for name, tt := range map[string]struct {
+		leaf x509.Certificate
+		svid bool
+	}{
+		"no URI":    {x509.Certificate{DNSNames: []string{"b.example"}}, false},
+		"two URIs":  {x509.Certificate{URIs: []*url.URL{registry.URL(), web}}, false},
+		"no SPIFFE": {x509.Certificate{URIs: []*url.URL{web}}, false},
+		"a CA":      {x509.Certificate{URIs: []*url.URL{registry.URL()}, IsCA: true, BasicConstraintsValid: true}, false},
+		"over":      {x509.Certificate{URIs: []*url.URL{registry.URL()}, NotAfter: time.Now().Add(-time.Minute)}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newBoundary(t, false)
+			if _, err := f.send(t, "before", true); err != nil {
+				t.Fatal(err)
+			}
+			key := newKey(t)
+			tt.leaf.NotBefore = time.Now().Add(-time.Hour)
+			if tt.leaf.NotAfter.IsZero() {
+				tt.leaf.NotAfter = time.Now().Add(time.Hour)
+			}
+			f.theirs.svid.Store(&x509svid.SVID{Certificates: []*x509.Certificate{sign(t, &tt.leaf, f.b, &key.PublicKey)}, PrivateKey: key})
+			begun, fetches := f.server.handshakes.Load(), f.publisher.fetches.Load()
+			d, err := f.send(t, "refused", false)
+			f.checkDelivered(t, "before")
+			if tt.svid {
+				if errors.Is(err, fedhttp.ErrPeerUntrusted) || d.Outcome != fedhttp.OutcomeRoutingFailed {
+					t.Errorf("it ended as %s: %v; want routing_failed", d.Outcome, err)
+				}
+				return
+			}
+			checkOurs(t, d, err, fedhttp.ErrPeerUntrusted, fedhttp.ReasonPeerUntrusted, 1, 0)
+			if n, m := f.server.handshakes.Load()-begun, f.publisher.fetches.Load()-fetches; n != 1 || m != 0 {
+				t.Errorf("%d handshakes and %d fetches, want 1 and 0", n, m)
+			}
+		})
+	}
 }
 
 // TestUntrustedAfterRotation: the first attempt cannot tell who the server is, and

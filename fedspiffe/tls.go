@@ -82,14 +82,29 @@ func (v *verifier) config() *tls.Config {
 }
 
 func (v *verifier) verify(state tls.ConnectionState) error {
-	id, _, err := x509svid.Verify(state.PeerCertificates, v)
+	bundle := &askedBundle{verifier: v}
+	id, _, err := x509svid.Verify(state.PeerCertificates, bundle)
 	switch {
+	case err != nil && !bundle.asked:
+		return fmt.Errorf("%w: the server has no X.509-SVID: %w", v.refusal, err)
 	case err != nil:
 		return err
 	case !v.accepts(id):
 		return fmt.Errorf("%w: the server has SPIFFE ID %.256q", v.refusal, id)
 	}
 	return nil
+}
+
+// askedBundle tells whether a verification came as far as the bundle. A certificate
+// that it refuses before that is no X.509-SVID under any.
+type askedBundle struct {
+	*verifier
+	asked bool
+}
+
+func (b *askedBundle) GetX509BundleForTrustDomain(name spiffeid.TrustDomain) (*x509bundle.Bundle, error) {
+	b.asked = true
+	return b.verifier.GetX509BundleForTrustDomain(name)
 }
 
 // GetX509BundleForTrustDomain is what go-spiffe asks for the bundle of the trust

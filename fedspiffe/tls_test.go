@@ -125,7 +125,7 @@ func TestServers(t *testing.T) {
 		"no workload":                {b, domainB.ID(), refused, refused},
 		"another domain":             {a, client, refused, refused},
 		"another domain's by our CA": {b, client, refused, refused},
-		"no ID":                      {b, spiffeid.ID{}, unproven, unproven},
+		"no ID":                      {b, spiffeid.ID{}, refused, refused},
 		"listed, by another's CA":    {a, registry, unproven, unproven},
 		"not listed, by another's":   {a, impostor, unproven, unproven},
 	} {
