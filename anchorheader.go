@@ -1,7 +1,6 @@
 package fedhttp
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"mime"
@@ -66,8 +65,8 @@ func maxAge(header http.Header) time.Duration {
 	for _, value := range header.Values("Cache-Control") {
 		for directive := range strings.SplitSeq(value, ",") {
 			name, arg, _ := strings.Cut(strings.TrimSpace(directive), "=")
-			seconds, err := strconv.ParseUint(strings.Trim(arg, `"`), 10, 31)
-			if strings.EqualFold(name, "max-age") && seconds > 0 && (err == nil || errors.Is(err, strconv.ErrRange)) {
+			seconds, _ := strconv.ParseUint(strings.Trim(arg, `"`), 10, 31) // the most where it is more, 0 where it is none
+			if strings.EqualFold(name, "max-age") && seconds > 0 {
 				return min(max(time.Duration(seconds)*time.Second, minAnchorMaxAge), maxAnchorHint)
 			}
 		}

@@ -231,7 +231,7 @@ func (s *HTTPAnchorSource) fetch(ctx context.Context, e *anchorEndpoint) (Anchor
 	}
 	now := time.Now()
 	modified, err := http.ParseTime(resp.Header.Get("Last-Modified"))
-	if err == nil && !modified.After(now.Add(maxFuture)) && modified.After(got.issued) {
+	if err == nil && !modified.After(now.Add(maxFuture)) {
 		got.issued = modified
 	}
 	return e.take(&got, hintOf(&got.anchorSet, resp.Header, now), now)

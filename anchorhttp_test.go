@@ -140,6 +140,9 @@ func TestHTTPAnchors(t *testing.T) {
 			if r.Method != http.MethodGet || r.RequestURI != "/anchor?token=SECRET" || !strings.Contains(r.Header.Get("Accept"), strings.ToLower(strings.TrimSuffix(c.contentType, "; charset=utf-8"))) {
 				t.Errorf("%s: %s %s, Accept: %s", c.name, r.Method, r.RequestURI, r.Header.Get("Accept"))
 			}
+			if !r.Close {
+				t.Errorf("%s: the connection is kept, and nobody would close it", c.name)
+			}
 			answerWith(c.contentType, c.body, "Last-Modified", modified.Format(http.TimeFormat), "Cache-Control", "max-age=60")(w, r)
 		})
 		a := fetch(t, s)
@@ -357,7 +360,11 @@ func TestHTTPAnchorConcurrently(t *testing.T) {
 		_, err := s.FetchAnchor(context.WithoutCancel(t.Context()), "b")
 		overtaken <- err
 	}()
-	<-arrived
+	select {
+	case <-arrived:
+	case err := <-overtaken:
+		t.Fatal(err)
+	}
 	var group sync.WaitGroup
 	for range 16 {
 		group.Go(func() {
@@ -440,13 +447,17 @@ func TestHTTPAnchorsVerify(t *testing.T) {
 	quiet.TLS = serving(ca.issue(t))
 	quiet.StartTLS()
 	defer quiet.Close()
-	roots := poolOf(ca)
 	at := map[string]string{"b": quiet.URL + "/anchor"}
-	s := newAnchors(t, HTTPAnchors{URLs: at, Roots: roots})
-	roots.AddCert(newTestCA(t, "later").cert) // the source has its own
+	s := newAnchors(t, HTTPAnchors{URLs: at, Roots: poolOf(ca)})
 	fetch(t, s)
 	fetch(t, s)
+	late := x509.NewCertPool()
+	s = newAnchors(t, HTTPAnchors{URLs: at, Roots: late})
+	late.AddCert(ca.cert) // the source has its own
 	var unknown x509.UnknownAuthorityError
+	if err := fetchError(t, s, "certificate"); !errors.As(err, &unknown) {
+		t.Errorf("roots that came later: %v", err)
+	}
 	for name, pool := range map[string]*x509.CertPool{"the system's": nil, "another's": poolOf(newTestCA(t, "other")), "nobody's": x509.NewCertPool()} {
 		if err := fetchError(t, newAnchors(t, HTTPAnchors{URLs: at, Roots: pool}), "certificate"); !errors.As(err, &unknown) {
 			t.Errorf("%s roots: %v", name, err)
