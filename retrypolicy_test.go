@@ -321,9 +321,9 @@ func TestAttemptTimeout(t *testing.T) {
 				if err == nil {
 					d, _ = DecisionFromResponse(resp)
 					if row.outcome == OutcomeRejected {
-						// What is left of the body cannot be had any more, and says so.
-						if _, err := io.Copy(io.Discard, resp.Body); err == nil {
-							t.Error("a body that was cut short ends without an error")
+						// The reason was not waited for any longer; the body goes on.
+						if n, err := io.CopyN(io.Discard, resp.Body, 64); err != nil {
+							t.Errorf("after %d bytes the body ends: %v", n, err)
 						}
 					}
 					resp.Body.Close()
