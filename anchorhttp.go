@@ -8,10 +8,13 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -20,7 +23,8 @@ import (
 type HTTPAnchors struct {
 	// URLs are where the anchors are, by peer ID. At least one. Each is https, or
 	// plain http on loopback, without userinfo, which would be a secret in a log.
-	// It may be at the peer's own origin.
+	// Plain http goes through no proxy, and to no other address than one of loopback,
+	// whatever the name is resolved to. It may be at the peer's own origin.
 	URLs map[string]string
 	// Roots verify the certificates of the servers at URLs. Nil: the system's. What
 	// is fetched never verifies where it is fetched from, so a server whose own
@@ -63,12 +67,13 @@ const (
 // at most. A peer's set with a lower spiffe_sequence than one before it, or without
 // one, is refused.
 //
-// It has an HTTP client of its own, which takes a proxy from the environment,
-// keeps no cookies and makes a new connection for each fetch, so nothing needs to
+// It has HTTP clients of its own, which for https take a proxy from the environment,
+// keep no cookies and make a new connection for each fetch, so nothing needs to
 // be closed and nothing passes through a Transport. It is safe for concurrent use.
 type HTTPAnchorSource struct {
 	peers    map[string]*anchorEndpoint
-	client   *http.Client
+	client   *http.Client // of https
+	plain    *http.Client // of http
 	maxBytes int64
 	timeout  time.Duration
 }
@@ -126,14 +131,23 @@ func NewHTTPAnchorSource(cfg HTTPAnchors) (*HTTPAnchorSource, error) {
 	if cfg.Roots != nil {
 		verify.RootCAs = cfg.Roots.Clone()
 	}
-	s.client = &http.Client{
-		CheckRedirect: checkAnchorRedirect,
-		Transport: &http.Transport{
-			Proxy: http.ProxyFromEnvironment, TLSClientConfig: verify,
-			DisableKeepAlives: true, MaxResponseHeaderBytes: maxAnchorHeader,
-		},
-	}
+	s.client = newAnchorClient(&http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: verify})
+	s.plain = newAnchorClient(&http.Transport{DialContext: (&net.Dialer{Control: onlyLoopback}).DialContext})
 	return s, nil
+}
+
+func newAnchorClient(t *http.Transport) *http.Client {
+	t.DisableKeepAlives, t.MaxResponseHeaderBytes = true, maxAnchorHeader
+	return &http.Client{CheckRedirect: checkAnchorRedirect, Transport: t}
+}
+
+// onlyLoopback is the Control of a dialer for plain http. What a name such as
+// anchors.localhost stands for is up to the machine's resolver.
+func onlyLoopback(_, address string, _ syscall.RawConn) error {
+	if at, err := netip.ParseAddrPort(address); err != nil || !at.Addr().IsLoopback() {
+		return fmt.Errorf("%s is beyond loopback, and the URL is plain http", quote(address))
+	}
+	return nil
 }
 
 func parseAnchorURL(s string) (*url.URL, error) {
@@ -211,7 +225,11 @@ func (s *HTTPAnchorSource) fetch(ctx context.Context, e *anchorEndpoint) (Anchor
 	if conditional {
 		req.Header.Set("If-None-Match", before.etag)
 	}
-	resp, err := s.client.Do(req)
+	client := s.client
+	if e.url.Scheme == "http" {
+		client = s.plain
+	}
+	resp, err := client.Do(req)
 	if err != nil {
 		return Anchor{}, fetchFailure(ctx, err)
 	}
