@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -54,6 +55,10 @@ func parseJWKS(data []byte) (anchorSet, error) {
 // of symmetric ones, and of AKP (RFC 7518, sections 6.2 to 6.4; RFC 9964).
 var privateMembers = []string{"d", "k", "priv"}
 
+// privateRSA are those that a public RSA key never has besides (RFC 7518, section
+// 6.3.2): the primes are the key.
+var privateRSA = []string{"p", "q", "dp", "dq", "qi", "oth"}
+
 // addKey adds the CA certificate of the key, where it has one, and returns the key
 // in a form that does not depend on how it was written down. An x5c is the chain of
 // the key itself, which says nothing of who may issue a server's certificate; only
@@ -65,10 +70,15 @@ func (s *anchorSet) addKey(raw json.RawMessage) (canonical []byte, err error) {
 	if err := decoder.Decode(&key); err != nil {
 		return nil, fmt.Errorf("is no object: %w", err)
 	}
-	if kty, _ := key["kty"].(string); kty == "" {
+	kty, _ := key["kty"].(string)
+	if kty == "" {
 		return nil, errors.New("has no kty")
 	}
-	for _, name := range privateMembers {
+	private := privateMembers
+	if kty == "RSA" {
+		private = slices.Concat(privateMembers, privateRSA)
+	}
+	for _, name := range private {
 		if _, ok := key[name]; ok {
 			return nil, fmt.Errorf("is private: it has the member %q; whoever published it should replace it", name)
 		}
@@ -97,14 +107,10 @@ func (s *anchorSet) addNumbers(doc map[string]json.RawMessage) error {
 			return fmt.Errorf("%s: %w", spiffeSequence, err)
 		}
 	}
-	if raw, ok := doc[spiffeHint]; ok {
-		var seconds int64
-		if err := json.Unmarshal(raw, &seconds); err != nil {
-			return fmt.Errorf("%s: %w", spiffeHint, err)
-		}
-		if seconds > 0 { // else it says nothing
-			s.hint = time.Duration(min(seconds, int64(maxAnchorHint/time.Second))) * time.Second
-		}
+	// A hint that is not understood says nothing: it is no reason to go without the set.
+	var seconds int64
+	if err := json.Unmarshal(doc[spiffeHint], &seconds); err == nil && seconds > 0 {
+		s.hint = time.Duration(min(seconds, int64(maxAnchorHint/time.Second))) * time.Second
 	}
 	return nil
 }

@@ -217,15 +217,21 @@ func TestJWKSetRefused(t *testing.T) {
 		"a negative one":     {jwks(t, one, "spiffe_sequence", -1), "spiffe_sequence"},
 		"a fraction":         {jwks(t, one, "spiffe_sequence", 1.5), "spiffe_sequence"},
 		"2^64":               {jwks(t, one, "spiffe_sequence", json.Number("18446744073709551616")), "spiffe_sequence"},
-		"a hint of text":     {jwks(t, one, "spiffe_refresh_hint", "5"), "spiffe_refresh_hint"},
-		"half a second":      {jwks(t, one, "spiffe_refresh_hint", 0.5), "spiffe_refresh_hint"},
-		"2^63 seconds":       {jwks(t, one, "spiffe_refresh_hint", json.Number("9223372036854775808")), "spiffe_refresh_hint"},
 	}
 	for _, name := range []string{"d", "k", "priv"} {
 		cases["private: "+name] = struct {
 			data []byte
 			want string
 		}{with(signingKey("1"), name, "SECRET"), fmt.Sprintf("keys[0]: is private: it has the member %q", name)}
+	}
+	for _, name := range []string{"p", "q", "dp", "dq", "qi", "oth"} {
+		cases["private: RSA's "+name] = struct {
+			data []byte
+			want string
+		}{with(jwk{"kty": "RSA", "n": "AQAB", "e": "AQAB"}, name, "SECRET"), fmt.Sprintf("keys[0]: is private: it has the member %q", name)}
+		if _, err := parseJWKS(with(signingKey("1"), name, "x")); err != nil {
+			t.Errorf("%s of another type of key: %v", name, err)
+		}
 	}
 	for name, c := range cases {
 		wantRefused(t, name, c.want, func() (anchorSet, error) { return parseJWKS(c.data) }, "SECRET", encoded([]byte("SECRET")))
@@ -243,6 +249,12 @@ func TestSPIFFERefreshHint(t *testing.T) {
 		set, err := parseJWKS(jwks(t, []jwk{signingKey("1")}, "spiffe_refresh_hint", seconds))
 		if err != nil || set.hint != want {
 			t.Errorf("%d: %v, %v; want %v", seconds, set.hint, err, want)
+		}
+	}
+	for _, text := range []string{"300.0", "3e2", "0.5", "9223372036854775808", "12345678901234567890", `"300"`, "[300]", "true"} {
+		set, err := parseJWKS(jwks(t, []jwk{signingKey("1")}, "spiffe_refresh_hint", json.RawMessage(text)))
+		if err != nil || set.hint != 0 || set.version == "" {
+			t.Errorf("%s: %+v, %v; want it ignored", text, set, err)
 		}
 	}
 	if set, err := parseJWKS(jwks(t, []jwk{signingKey("1")}, "spiffe_refresh_hint", nil, "spiffe_sequence", nil)); err != nil || set.hint != 0 || set.sequence != nil {
