@@ -58,8 +58,11 @@ const (
 //
 // The anchor's Version is a hash of the set, whatever its order and white space.
 // ExpiresAt is when the last of Roots is over; a set of which none is valid now is
-// refused. IssuedAt is Last-Modified, unless that is in the future. RefreshHint is
-// spiffe_refresh_hint (1 s to 24 h), else max-age of Cache-Control (10 s to 24 h),
+// refused. IssuedAt is Last-Modified, unless that is in the future or the set
+// has a spiffe_sequence, which says what is newer. Of sets without one the Transport
+// refuses another that is older by Last-Modified: a file that is installed with an old
+// time, as cp -p does, needs a touch. RefreshHint is spiffe_refresh_hint (whole seconds,
+// 1 s to 24 h; anything else is ignored), else max-age of Cache-Control (10 s to 24 h),
 // else an hour, and never more than half of the remaining life.
 //
 // The answer must have status 200, or 304 to our If-None-Match, and at most
@@ -249,7 +252,7 @@ func (s *HTTPAnchorSource) fetch(ctx context.Context, e *anchorEndpoint) (Anchor
 	}
 	now := time.Now()
 	modified, err := http.ParseTime(resp.Header.Get("Last-Modified"))
-	if err == nil && !modified.After(now.Add(maxFuture)) {
+	if err == nil && got.sequence == nil && !modified.After(now.Add(maxFuture)) {
 		got.issued = modified
 	}
 	return e.take(&got, hintOf(&got.anchorSet, resp.Header, now), now)
@@ -268,6 +271,9 @@ func fetchFailure(ctx context.Context, err error) error {
 }
 
 func (s *HTTPAnchorSource) read(resp *http.Response) (anchorSet, error) {
+	if types := resp.Header.Values("Content-Type"); len(types) > 1 {
+		return anchorSet{}, fmt.Errorf("there are %d content types", len(types))
+	}
 	parse, err := anchorParser(resp.Header.Get("Content-Type"))
 	if err != nil {
 		return anchorSet{}, err
@@ -295,7 +301,7 @@ func (e *anchorEndpoint) take(got *anchorAnswer, hint time.Duration, now time.Ti
 			return Anchor{}, fmt.Errorf("it has no %s, and one before it has %d", spiffeSequence, *last.sequence)
 		case last.sequence != nil && *got.sequence < *last.sequence:
 			return Anchor{}, fmt.Errorf("%s %d is older than one before it, %d", spiffeSequence, *got.sequence, *last.sequence)
-		case last.version == got.version && last.issued.After(got.issued):
+		case got.sequence == nil && last.version == got.version && last.issued.After(got.issued):
 			got.issued = last.issued // another replica, or one that no longer says
 		}
 	}

@@ -30,3 +30,34 @@ func TestHTTPAnchorValidNow(t *testing.T) {
 		t.Error("the roots are not the two of the answer")
 	}
 }
+
+// TestHTTPAnchorSequenceAndTime: where sets are numbered, the number alone says which
+// is newer, also to the Transport.
+func TestHTTPAnchorSequenceAndTime(t *testing.T) {
+	checkLeaks(t)
+	t.Parallel()
+	first, second := "Thu, 01 Jan 2026 00:00:00 GMT", "Fri, 02 Jan 2026 00:00:00 GMT"
+	set := func(id, modified string, sequence ...any) http.HandlerFunc {
+		return answerWith(jwksType, jwks(t, []jwk{signingKey(id)}, sequence...), "Last-Modified", modified)
+	}
+	s := anchorAt(t, scripted(t,
+		set("1", second),
+		set("1", second, spiffeSequence, 1),
+		set("2", second, spiffeSequence, 2),
+		set("3", first, spiffeSequence, 3),
+	))
+	if fetch(t, s).IssuedAt.IsZero() {
+		t.Error("no IssuedAt without a sequence")
+	}
+	for range 3 {
+		if a := fetch(t, s); !a.IssuedAt.IsZero() {
+			t.Errorf("issued at %v, and it has a sequence", a.IssuedAt)
+		}
+	}
+}
+
+func TestHTTPAnchorTwoTypes(t *testing.T) {
+	checkLeaks(t)
+	t.Parallel()
+	fetchFails(t, anchorAt(t, answerWith(pemType, pemOf(newTestCA(t, "ca")), "Content-Type", "text/html")), "there are 2 content types")
+}
