@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
 	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
@@ -20,7 +20,7 @@ import (
 // peers' clients as well.
 //
 // It is safe for concurrent use, fetches only when it is asked to, and keeps no
-// connection and no goroutine, so there is nothing to close.
+// connection and, between fetches, no goroutine, so there is nothing to close.
 type Source struct {
 	peers   map[string]*peer
 	domains map[spiffeid.TrustDomain]*domain
@@ -46,6 +46,9 @@ type domain struct {
 	newest   uint64        // the spiffe_sequence of current; by who holds fetching
 	numbered bool          // there is one
 	current  atomic.Pointer[spiffebundle.Bundle]
+
+	mu   sync.Mutex
+	next *flight // the fetch that has not begun yet; nil: nobody waits for one
 }
 
 // New makes a Source, which has fetched nothing yet. The error names every fault
@@ -91,7 +94,9 @@ func (d *domain) seed(b *spiffebundle.Bundle) {
 
 // FetchAnchor fetches the bundle of the peer's trust domain, and adopts it where
 // it passes; see the package documentation. From then on handshakes are verified
-// under it. The bundles of one trust domain are fetched one after the other.
+// under it. The bundles of one trust domain are fetched one after the other, each
+// for all who asked before it began. When ctx ends, the others still wait; a fetch
+// that nobody waits for ends.
 //
 // The anchor's Version has the bundle's spiffe_sequence and a digest of its X.509
 // authorities, which are its Roots; it expires when the last of those does. Its
@@ -111,21 +116,6 @@ func (s *Source) FetchAnchor(ctx context.Context, peer string) (fedhttp.Anchor, 
 		return fedhttp.Anchor{}, fmt.Errorf("fedspiffe: the bundle of trust domain %q: %w", p.domain.name.Name(), err)
 	}
 	return a, nil
-}
-
-func (d *domain) refresh(ctx context.Context) (fedhttp.Anchor, error) {
-	// One at a time, so that an older answer cannot overtake a newer one.
-	select {
-	case d.fetching <- struct{}{}:
-		defer func() { <-d.fetching }()
-	case <-ctx.Done():
-		return fedhttp.Anchor{}, context.Cause(ctx)
-	}
-	b, err := d.fetch(ctx)
-	if err != nil {
-		return fedhttp.Anchor{}, err
-	}
-	return d.adopt(b, time.Now())
 }
 
 // GetBundleForTrustDomain returns a copy of the bundle that is held for the trust
