@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -96,4 +97,33 @@ func TestFetchPanics(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestFetchEndsWithItsLastWaiter: a fetch that nobody waits for is broken off, long
+// before its own limit, and the next who asks gets another.
+func TestFetchEndsWithItsLastWaiter(t *testing.T) {
+	fedtest.CheckLeaks(t)
+	t.Parallel()
+	asked, gone := make(chan struct{}), make(chan struct{})
+	e, _ := webEndpoint(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		asked <- struct{}{}
+		<-r.Context().Done()
+		gone <- struct{}{}
+	}))
+	s := newSource(t, e, nil)
+	fedspiffe.SetFetchTimeout(s, "org-b", time.Hour)
+	for range 2 {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			_, err := s.FetchAnchor(ctx, "org-b")
+			ended <- err
+		}()
+		<-asked
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		<-gone
+	}
 }
