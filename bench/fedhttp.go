@@ -73,10 +73,13 @@ func peerName(i int) string       { return fmt.Sprintf("registry-%06d", i) }
 func peerOrigin(i int) string     { return "https://" + peerName(i) + ".example" }
 func capabilityName(i int) string { return fmt.Sprintf("capability-%03d", i) }
 
-// Peers returns n peers, and a URL of each.
+// Peers returns n peers, and a URL of each. They hold nothing, so that a task without
+// a policy is an error and not a wait.
 func Peers(n int) (peers []fedhttp.Peer, urls []string) {
 	for i := range n {
-		peers = append(peers, fedhttp.Peer{ID: peerName(i), Origins: []string{peerOrigin(i)}})
+		peers = append(peers, fedhttp.Peer{
+			ID: peerName(i), Origins: []string{peerOrigin(i)}, Hold: fedhttp.HoldPolicy{Max: -1},
+		})
 		urls = append(urls, peerOrigin(i)+path)
 	}
 	return peers, urls

@@ -129,8 +129,23 @@ func TestSpans(t *testing.T) {
 			}
 		}
 	}
-	if sent := tracings()[1]; sent.Name != "1in100" {
-		t.Errorf("the second column is %q", sent.Name)
+}
+
+// TestOneInHundred: so many of the traces are sampled, give or take seven standard
+// deviations.
+func TestOneInHundred(t *testing.T) {
+	t.Parallel()
+	tracer := OneInHundred().Tracer.Tracer("test")
+	sampled := 0
+	for range 20_000 {
+		_, span := tracer.Start(context.Background(), "test")
+		if span.SpanContext().IsSampled() {
+			sampled++
+		}
+		span.End()
+	}
+	if sampled < 100 || sampled > 300 {
+		t.Errorf("%d of 20,000 are sampled", sampled)
 	}
 }
 
