@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/fedhttp/fedhttp"
 )
 
@@ -169,8 +167,20 @@ func TestAnchorsLease(t *testing.T) {
 	f := open(t, s, Config{})
 	bucket, err := f.bucket(t.Context(), f.names.anchors())
 	must(t, err)
-	_, err = bucket.Create(t.Context(), leaseKey("org-b"), []byte("the dead"), jetstream.KeyTTL(leaseTTL))
-	must(t, err)
+	// As good as dead: it has the lease, and nothing comes of it.
+	fetching, dead := make(chan struct{}), open(t, s, Config{})
+	over, stop := context.WithCancel(t.Context())
+	var holder sync.WaitGroup
+	holder.Go(func() {
+		_, _ = dead.Anchors(&countingSource{fetch: func(context.Context, int64) (fedhttp.Anchor, error) {
+			close(fetching)
+			<-over.Done()
+			return fedhttp.Anchor{}, over.Err()
+		}}).FetchAnchor(t.Context(), "org-b")
+	})
+	defer holder.Wait()
+	defer stop()
+	<-fetching
 	source := &countingSource{fetch: func(context.Context, int64) (fedhttp.Anchor, error) { return fedhttp.Anchor{Version: "v"}, nil }}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // what a Transport gives it
 	defer cancel()

@@ -1,6 +1,7 @@
 package fednats
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -63,6 +64,47 @@ func TestDenials(t *testing.T) {
 	}
 	a.Forget("org-b", "")
 	eventually(t, "nothing is denied", func() bool { return !denied(b, second) && !denied(b, other) && !denied(late, other) })
+}
+
+// TestLedgerRevisions: a Forget of another replica ends what came before it, and
+// neither what came after nor what nobody else knows of yet; and a bucket that is
+// read anew does not have the latter.
+func TestLedgerRevisions(t *testing.T) {
+	t.Parallel()
+	l := &ledger{
+		out: newOutbox("denials", 10), refuse: func(_, key string, why error) { t.Errorf("%s: %v", key, why) },
+		byKey: make(map[denialKey]heldDenial), names: make(map[string]denialKey), sweep: 1024,
+	}
+	shared := func(scope string, revision uint64) {
+		v := newDenialValue(denial(scope))
+		value, err := encode(v)
+		must(t, err)
+		l.apply(entry{key: v.name(), revision: revision, value: value})
+	}
+	want := func(what string, scopes ...string) {
+		t.Helper()
+		for _, scope := range []string{"before", "after", "own"} {
+			if got := denied(l, denialIn(l, scope)); got != slices.Contains(scopes, scope) {
+				t.Errorf("%s: %s is denied: %v", what, scope, got)
+			}
+		}
+	}
+	shared("before", 3)
+	shared("after", 5)
+	must(t, l.Record(t.Context(), denial("own")))
+	want("recorded", "before", "after", "own")
+	v := forgetValue{Peer: "org-b", Capability: "summarize", At: time.Now()}
+	value, err := encode(v)
+	must(t, err)
+	l.apply(entry{key: v.name(), revision: 4, value: value})
+	want("forgotten", "after", "own")
+	l.begin()
+	l.end()
+	want("read anew, and empty", "own")
+	shared("own", 7)
+	l.begin()
+	l.end()
+	want("read anew, and not there any more")
 }
 
 // TestDenialsExpire: until Until and not for longer, whatever anybody says later.

@@ -105,7 +105,7 @@ func (d *feed) do(kind string, v *policyValue) error {
 			digest = noDigest
 		}
 		err := d.book.Advertise(fedhttp.Advertisement{PolicyKey: key, Digest: digest})
-		if v.Withdrawn || err != nil {
+		if v.Withdrawn {
 			d.book.Withdraw(key.Peer, key.Capability)
 		}
 		return err

@@ -63,6 +63,44 @@ func TestFeed(t *testing.T) {
 	}
 }
 
+// TestFeedApart: an acceptance and a negotiation of one digest have a key each. A
+// revocation ends both; the deletion of one leaves the other.
+func TestFeedApart(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, t.TempDir())
+	f := open(t, s, Config{})
+	book := feed1(t, f)
+	bucket, err := f.bucket(t.Context(), f.names.policies())
+	must(t, err)
+	must(t, f.Advertise(t.Context(), fedhttp.Advertisement{PolicyKey: key(4), Digest: "sha256:a"}))
+	both := func() {
+		t.Helper()
+		must(t, f.CacheNegotiation(t.Context(), fedhttp.Negotiation{PolicyKey: key(4), Digest: "sha256:a", ExpiresAt: time.Now().Add(time.Hour)}))
+		must(t, f.Accept(t.Context(), fedhttp.Policy{PolicyKey: key(4), Digest: "sha256:a"}))
+		wantBasis(t, book, key(4), "accepted sha256:a")
+	}
+	v := newPolicyValue(key(4), "sha256:a", nil)
+	both()
+	must(t, bucket.Delete(t.Context(), v.name(kindAccepted)))
+	wantBasis(t, book, key(4), "negotiated sha256:a")
+	must(t, bucket.Delete(t.Context(), v.name(kindNegotiated)))
+	wantBasis(t, book, key(4), "not_accepted")
+	both()
+	must(t, bucket.Delete(t.Context(), v.name(kindNegotiated)))
+	must(t, f.Accept(t.Context(), fedhttp.Policy{PolicyKey: key(4), Digest: "sha256:a", Terms: fedhttp.Terms{}}))
+	wantBasis(t, book, key(4), "terms_insufficient")
+	both()
+	must(t, f.Revoke(t.Context(), key(4), "sha256:a"))
+	wantBasis(t, book, key(4), "not_accepted")
+	both()
+	must(t, f.CacheNegotiation(t.Context(), fedhttp.Negotiation{PolicyKey: key(4), Digest: "sha256:n", ExpiresAt: time.Now().Add(time.Hour)}))
+	must(t, f.Revoke(t.Context(), key(4), "sha256:a"))
+	wantBasis(t, book, key(4), "negotiated sha256:n")
+	if _, err := bucket.Get(t.Context(), v.name(kindNegotiated)); err != nil {
+		t.Errorf("a negotiation of another digest is revoked: %v", err)
+	}
+}
+
 // TestFeedArbitraryNames: what no key of NATS can have, and what only differs where
 // a careless encoding does not.
 func TestFeedArbitraryNames(t *testing.T) {

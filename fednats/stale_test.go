@@ -50,11 +50,15 @@ func TestFreshness(t *testing.T) {
 		if age, _ := f.age(); age != 0 {
 			t.Errorf("age %v", age)
 		}
+		time.Sleep(time.Minute)
+		want("silent again", true, 5)
+		f.advance(time.Now())
+		want("heard again", false, 6)
 		f.end()
-		want("at the end", true, 5)
+		want("at the end", true, 7)
 		f.advance(time.Now().Add(1))
 		time.Sleep(time.Hour)
-		want("after the end", true, 5)
+		want("after the end", true, 7)
 	})
 }
 

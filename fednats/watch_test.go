@@ -68,12 +68,17 @@ func TestWatcherResumes(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, t.TempDir())
 	f := open(t, s, Config{})
-	book := feed1(t, f)
-	w := f.watchers[0]
+	sink := &slowSink{gate: make(chan struct{})}
+	close(sink.gate)
+	w := f.watch(f.names.policies(), sink, newFreshness(-1, func(bool) {}))
 	for n := range uint64(5) {
 		must(t, f.Advertise(t.Context(), fedhttp.Advertisement{PolicyKey: key(n + 1), Digest: "d"}))
 		must(t, f.Accept(t.Context(), fedhttp.Policy{PolicyKey: key(n + 1), Digest: "d"}))
-		wantBasis(t, book, key(n+1), "accepted d")
+		eventually(t, "read", func() bool {
+			sink.mu.Lock()
+			defer sink.mu.Unlock()
+			return sink.last == 2*(n+1)
+		})
 		// Its consumer is gone, as after a restart of the server that had it.
 		for name := range mustStream(t, f).ConsumerNames(t.Context()).Name() {
 			must(t, f.js.DeleteConsumer(t.Context(), bucketStream(f.names.policies()), name))
@@ -81,8 +86,8 @@ func TestWatcherResumes(t *testing.T) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.replays != 1 {
-		t.Errorf("read from its beginning %d times", w.replays)
+	if w.replays != 1 || sink.bad || sink.n != 10 {
+		t.Errorf("read from its beginning %d times; %d revisions of 10, out of order: %v", w.replays, sink.n, sink.bad)
 	}
 }
 
