@@ -244,10 +244,10 @@ func (c *call) refresh(a *attempt) (refreshResult, refusal) {
 }
 
 // outdatedBy reports whether the anchor is another than the one that the attempt
-// went out under, as far as it matters: where that did not know the authority of
-// the peer's certificate, only other roots may.
+// went out under, as far as it matters: where that had roots, which did not know the
+// authority of the peer's certificate, only others may.
 func (a *attempt) outdatedBy(now *keptAnchor) bool {
-	if unknownAuthority(a.err) {
+	if a.anchor.Roots != nil && unknownAuthority(a.err) {
 		return now.trust != a.anchor.trust
 	}
 	return now.differs(a.anchor)
