@@ -225,6 +225,11 @@ func (t *Transport) setPeers(peers []Peer, found faults) error {
 		}
 	}
 	bases := make(map[*http.Transport]http.RoundTripper)
+	type stripKey struct {
+		of    Propagation
+		named [3]string
+	}
+	strips := make(map[stripKey]*fieldSet) // alike for most peers
 	before := make(map[string]*trustBase)
 	if old := t.peers.Load(); old != nil {
 		for _, p := range old.peers {
@@ -236,8 +241,12 @@ func (t *Transport) setPeers(peers []Peer, found faults) error {
 		if p.trust == before[p.ID] {
 			delete(before, p.ID)
 		}
-		p.strip = newFieldSet(slices.Concat(t.tracing.stripped(p.Propagation),
-			[]string{p.signals.policyDigest, p.signals.negotiationEpoch, p.signals.anchorVersion})...)
+		own := [3]string{p.signals.policyDigest, p.signals.negotiationEpoch, p.signals.anchorVersion}
+		key := stripKey{p.Propagation, own}
+		if strips[key] == nil {
+			strips[key] = newFieldSet(slices.Concat(t.tracing.stripped(p.Propagation), own[:])...)
+		}
+		p.strip = strips[key]
 	}
 	gone := t.bases
 	t.states, t.bases = kept, bases
