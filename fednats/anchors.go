@@ -136,7 +136,21 @@ func (s *sharedAnchors) shared(ctx, within context.Context, peer string) (a fedh
 		}
 		lease, err := bucket.Create(within, leaseKey(peer), []byte(s.f.cfg.Name), jetstream.KeyTTL(leaseTTL))
 		if err == nil {
-			return s.lead(ctx, bucket, peer, lease, result)
+			// Somebody may have ended with a fetch since the result was read.
+			latest, failed := bucket.Get(within, anchorKey(peer))
+			switch {
+			case errors.Is(failed, jetstream.ErrKeyNotFound), failed == nil && latest.Revision() == result.revision:
+				return s.lead(ctx, bucket, peer, lease, result)
+			case failed == nil:
+				failed = bucket.Delete(within, leaseKey(peer), jetstream.LastRevision(lease))
+			}
+			if failed != nil && !isConflict(failed) {
+				return a, 0, failed
+			}
+			if result, err = s.result(within, bucket, peer); err != nil {
+				return a, 0, err
+			}
+			continue
 		}
 		if !errors.Is(err, jetstream.ErrKeyExists) {
 			return a, 0, err

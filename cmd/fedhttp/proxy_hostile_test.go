@@ -42,7 +42,7 @@ func TestProxyInventsNoType(t *testing.T) {
 	peer := newPeer(t, fedtest.Config{})
 	p := startProxy(t, "-peers", peersOf(t, peer))
 	const page = "<html><script>alert(1)</script></html>"
-	for _, header := range []string{"", "Content-Length: 38\r\n"} {
+	for _, header := range []string{"Connection: close\r\n", "Content-Length: 38\r\nConnection: close\r\n"} {
 		peer.Otherwise(fedtest.Wire("HTTP/1.1 200 OK\r\n" + header + "\r\n" + page))
 		a := p.do(t, "GET", "/org-b/x", nil)
 		if _, given := a.Header["Content-Type"]; given || a.body != page {
