@@ -226,7 +226,7 @@ func TestDecisionsComplete(t *testing.T) {
 		fedhttp.ReasonHoldFull,                                                                    // hold_test.go: another task has to wait meanwhile
 		fedhttp.ReasonLedgerFailed,                                                                // transport_sinks_test.go: takes a ledger that panics
 		fedhttp.ReasonAnchorExpired,                                                               // anchor_test.go: time has to pass
-		fedhttp.ReasonRootsUnusable, fedhttp.ReasonClientCertificate, fedhttp.ReasonPeerUntrusted, // roots_test.go
+		fedhttp.ReasonRootsUnusable, fedhttp.ReasonClientCertificate, fedhttp.ReasonPeerUntrusted, // roots_test.go, ownside_test.go
 		fedhttp.ReasonBadURL,     // badinput_test.go: no server has such a URL
 		fedhttp.ReasonBadRequest, // owndoing_test.go: nor such a request
 		fedhttp.ReasonBodyFailed, // owndoing_test.go

@@ -154,22 +154,9 @@ func (f *Fleet) readFrom(
 		return fmt.Errorf("fednats: stream %s: %w", stream, err)
 	}
 	defer messages.Stop()
-	for next := uint64(1); ; next++ {
-		msg, err := messages.Next(jetstream.NextContext(ctx))
-		if err != nil {
-			return err
-		}
-		meta, err := msg.Metadata()
-		if err != nil {
-			return err
-		}
-		if meta.Sequence.Consumer != next {
-			return errGap
-		}
+	return inOrder(ctx, messages, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) (more bool) {
 		tell(msg, meta)
 		*start = meta.Sequence.Stream + 1
-		if !follow && meta.NumPending == 0 {
-			return nil
-		}
-	}
+		return follow || meta.NumPending > 0
+	})
 }

@@ -166,6 +166,19 @@ func (w *watcher) follow(ctx context.Context) error {
 	if consumer.CachedInfo().NumPending == 0 {
 		complete()
 	}
+	return inOrder(ctx, messages, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) (more bool) {
+		w.sink.apply(entryOf(msg, bucketSubject(w.bucket), meta.Sequence.Stream))
+		w.reached(meta.Sequence.Stream)
+		if meta.NumPending == 0 {
+			complete()
+		}
+		return true
+	})
+}
+
+// inOrder hands over the messages of a consumer until each says that there is no
+// more to do, or one of them has been lost.
+func inOrder(ctx context.Context, messages jetstream.MessagesContext, each func(jetstream.Msg, *jetstream.MsgMetadata) (more bool)) error {
 	for next := uint64(1); ; next++ {
 		msg, err := messages.Next(jetstream.NextContext(ctx))
 		if err != nil {
@@ -178,10 +191,8 @@ func (w *watcher) follow(ctx context.Context) error {
 		if meta.Sequence.Consumer != next {
 			return errGap
 		}
-		w.sink.apply(entryOf(msg, bucketSubject(w.bucket), meta.Sequence.Stream))
-		w.reached(meta.Sequence.Stream)
-		if meta.NumPending == 0 {
-			complete()
+		if !each(msg, meta) {
+			return nil
 		}
 	}
 }
