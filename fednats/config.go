@@ -69,6 +69,10 @@ type Config struct {
 	// Offline lets Open succeed with the cluster out of reach: the parts are set up
 	// once it is there. Without it Open fails when its context ends.
 	Offline bool
+	// NoSetup keeps Open from creating anything: where a bucket or stream of its parts
+	// is missing, it fails. It is for tools, whose fleet is there already: a prefix
+	// with a slip in it must not become a fleet of its own.
+	NoSetup bool
 	// Logger is told of refused values, losses, and the cluster coming and going.
 	// Nil: slog.Default().
 	Logger *slog.Logger

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,16 +28,78 @@ type StoredEscalation struct {
 	AckedAt time.Time
 }
 
+// ErrNoEscalation is for an id that the fleet has no escalation of: it never had
+// one, or no longer has.
+var ErrNoEscalation = errors.New("there is no such escalation")
+
 // Escalations returns those that nobody has acknowledged, the oldest first. What
 // cannot be read is left out, logged and counted.
 func (f *Fleet) Escalations(ctx context.Context) ([]StoredEscalation, error) {
-	var open []StoredEscalation
+	all, err := f.AllEscalations(ctx)
+	return slices.DeleteFunc(all, func(s StoredEscalation) bool { return s.AckedBy != "" }), err
+}
+
+// AllEscalations returns those of [Fleet.Escalations] and the acknowledged ones,
+// each as of its last word.
+func (f *Fleet) AllEscalations(ctx context.Context) ([]StoredEscalation, error) {
+	var all []StoredEscalation
+	at := make(map[string]int)
 	err := f.readEscalations(ctx, false, func(s StoredEscalation) {
-		if s.AckedBy == "" {
-			open = append(open, s)
+		// One that is acknowledged meanwhile comes twice.
+		if i, twice := at[s.ID]; twice {
+			all[i] = s
+			return
 		}
+		at[s.ID] = len(all)
+		all = append(all, s)
 	})
-	return open, err
+	return all, err
+}
+
+// Escalation returns the one with the id, or an error that matches
+// [ErrNoEscalation].
+func (f *Fleet) Escalation(ctx context.Context, id string) (StoredEscalation, error) {
+	last, v, err := f.lastEscalation(ctx, id)
+	if err != nil {
+		return StoredEscalation{}, err
+	}
+	return v.stored(id, last.Time), nil
+}
+
+// lastEscalation reads what the stream has under an id.
+func (f *Fleet) lastEscalation(ctx context.Context, id string) (*jetstream.RawStreamMsg, *escalationValue, error) {
+	if err := f.needs(PartEscalations, "PartEscalations"); err != nil {
+		return nil, nil, err
+	}
+	if !isEscalationID(id) {
+		return nil, nil, fmt.Errorf("fednats: escalation %s: %w: that is no id", quote(id), ErrNoEscalation)
+	}
+	var last *jetstream.RawStreamMsg
+	stream, err := f.js.Stream(ctx, f.names.escalations())
+	if err == nil {
+		last, err = stream.GetLastMsgForSubject(ctx, f.names.escalationSubject()+id)
+	}
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		err = ErrNoEscalation
+	}
+	v := new(escalationValue)
+	if err == nil {
+		err = json.Unmarshal(last.Data, v)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("fednats: escalation %s: %w", quote(id), err)
+	}
+	return last, v, nil
+}
+
+// isEscalationID reports whether a subject can end with id.
+func isEscalationID(id string) bool {
+	for t := range strings.SplitSeq(id, ".") {
+		if t == "" || strings.ContainsAny(t, "*> \t\r\n\f") {
+			return false
+		}
+	}
+	return true
 }
 
 // FollowEscalations calls tell with all that the stream has and all that comes,
@@ -45,62 +108,31 @@ func (f *Fleet) FollowEscalations(ctx context.Context, tell func(StoredEscalatio
 	return f.readEscalations(ctx, true, tell)
 }
 
-// FollowUnresolved calls tell with the policies that tasks wait for, those of the
-// last week and all that come, until ctx ends; then it returns its cause. One that
-// is still unresolved is told again, after ten minutes at the earliest. It is for
-// negotiators: each that follows is told of all.
-func (f *Fleet) FollowUnresolved(ctx context.Context, tell func(fedhttp.Unresolved)) error {
-	if err := f.needs(PartUnresolved, "PartUnresolved"); err != nil {
-		return err
-	}
-	return f.read(ctx, f.names.unresolved(), true, func(msg jetstream.Msg, _ *jetstream.MsgMetadata) {
-		var u fedhttp.Unresolved
-		if err := json.Unmarshal(msg.Data(), &u); err != nil {
-			f.refusals.add(f.names.unresolved(), msg.Subject(), err)
-			return
-		}
-		tell(u)
-	})
-}
-
 // AckEscalation records that an operator has seen to an escalation. To do so twice
-// does no harm; the first one stays on record.
+// does no harm; the first one stays on record. Where there is none with the id, the
+// error matches [ErrNoEscalation].
 func (f *Fleet) AckEscalation(ctx context.Context, id, by string) error {
 	if err := f.needs(PartEscalations, "PartEscalations"); err != nil {
 		return err
 	}
-	if by == "" || strings.ContainsAny(id, "*> \t\r\n") || id == "" {
-		return errors.New("fednats: an acknowledgement needs an escalation's id and a name")
+	if by == "" {
+		return errors.New("fednats: an acknowledgement needs a name")
 	}
-	stream, err := f.js.Stream(ctx, f.names.escalations())
-	if err != nil {
-		return fmt.Errorf("fednats: escalation %s: %w", quote(id), err)
-	}
-	subject := f.names.escalationSubject() + id
-	err = retryConflicts(func() error {
-		last, err := stream.GetLastMsgForSubject(ctx, subject)
-		if err != nil {
+	return retryConflicts(func() error {
+		last, v, err := f.lastEscalation(ctx, id)
+		if err != nil || v.AckedBy != "" {
 			return err
-		}
-		var v escalationValue
-		if err := json.Unmarshal(last.Data, &v); err != nil {
-			return err
-		}
-		if v.AckedBy != "" {
-			return nil
 		}
 		v.AckedBy, v.AckedAt = by, time.Now().UTC()
-		msg := nats.NewMsg(subject)
-		if msg.Data, err = json.Marshal(v); err != nil {
-			return err
+		msg := nats.NewMsg(last.Subject)
+		if msg.Data, err = json.Marshal(v); err == nil {
+			_, err = f.js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequencePerSubject(last.Sequence))
 		}
-		_, err = f.js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequencePerSubject(last.Sequence))
-		return err
+		if err != nil {
+			return fmt.Errorf("fednats: escalation %s: %w", quote(id), err)
+		}
+		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("fednats: escalation %s: %w", quote(id), err)
-	}
-	return nil
 }
 
 func (f *Fleet) readEscalations(ctx context.Context, follow bool, tell func(StoredEscalation)) error {
@@ -114,10 +146,12 @@ func (f *Fleet) readEscalations(ctx context.Context, follow bool, tell func(Stor
 			f.refusals.add(f.names.escalations(), id, err)
 			return
 		}
-		tell(StoredEscalation{
-			ID: id, From: v.From, StoredAt: meta.Timestamp, Escalation: v.Escalation, AckedBy: v.AckedBy, AckedAt: v.AckedAt,
-		})
+		tell(v.stored(id, meta.Timestamp))
 	})
+}
+
+func (v *escalationValue) stored(id string, at time.Time) StoredEscalation {
+	return StoredEscalation{ID: id, From: v.From, StoredAt: at, Escalation: v.Escalation, AckedBy: v.AckedBy, AckedAt: v.AckedAt}
 }
 
 // read reads a stream from its beginning, and to its end where it does not follow it.

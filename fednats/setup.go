@@ -119,7 +119,7 @@ func (f *Fleet) bindOrCreate(
 		if err == nil {
 			return check(found)
 		}
-		if !errors.Is(err, jetstream.ErrStreamNotFound) {
+		if f.cfg.NoSetup || !errors.Is(err, jetstream.ErrStreamNotFound) {
 			return err
 		}
 		ask, cancel := context.WithTimeout(ctx, setupTimeout)
