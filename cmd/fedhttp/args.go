@@ -12,7 +12,8 @@ import (
 // A value is left alone, whatever it looks like.
 func singleDash(root *cobra.Command, args []string) []string {
 	long, short := map[string]bool{"help": false, "version": false}, map[string]bool{} // whether it takes a value
-	for _, c := range append(root.Commands(), root) {
+	var collect func(*cobra.Command)
+	collect = func(c *cobra.Command) {
 		for _, flags := range []*pflag.FlagSet{c.Flags(), c.PersistentFlags()} {
 			flags.VisitAll(func(f *pflag.Flag) {
 				takes := f.NoOptDefVal == ""
@@ -20,7 +21,11 @@ func singleDash(root *cobra.Command, args []string) []string {
 				short[f.Shorthand] = takes
 			})
 		}
+		for _, sub := range c.Commands() {
+			collect(sub)
+		}
 	}
+	collect(root)
 	fixed := make([]string, 0, len(args))
 	value := false // the next one is a value
 	for i, arg := range args {

@@ -73,7 +73,7 @@ called wrongly.`,
 
 func (c *call) run(ctx context.Context, method, target string) (err error) {
 	c.std.err = &lockedWriter{to: c.std.err}
-	terms, err := parseTerms(c.obligations)
+	terms, err := parseTerms("--obligation", c.obligations)
 	if err != nil {
 		return err
 	}

@@ -1,14 +1,10 @@
 package main
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
-	"os"
 	"slices"
 	"time"
 
@@ -88,30 +84,10 @@ func (c *client) transport(t *telemetry, logger *slog.Logger, stderr io.Writer, 
 func (c *client) base() (*http.Transport, error) {
 	base := http.DefaultTransport.(*http.Transport).Clone()
 	base.DisableCompression = true
-	base.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
-	if c.caFile != "" {
-		pem, err := os.ReadFile(c.caFile)
-		if err != nil {
-			return nil, err
-		}
-		base.TLSClientConfig.RootCAs = x509.NewCertPool()
-		if !base.TLSClientConfig.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%s has no certificate in PEM", c.caFile)
-		}
-	}
-	switch {
-	case c.certFile == "" && c.keyFile != "":
+	if c.certFile == "" && c.keyFile != "" {
 		return nil, errors.New("--key needs --cert")
-	case c.certFile != "":
-		key := c.keyFile
-		if key == "" {
-			key = c.certFile
-		}
-		certificate, err := tls.LoadX509KeyPair(c.certFile, key)
-		if err != nil {
-			return nil, err
-		}
-		base.TLSClientConfig.Certificates = []tls.Certificate{certificate}
 	}
-	return base, nil
+	config, err := loadTLS(c.caFile, c.certFile, c.keyFile)
+	base.TLSClientConfig = config
+	return base, err
 }

@@ -155,7 +155,7 @@ func (at *circumstances) read(answer *captured, request, issuedAt string, obliga
 		}
 		at.issuedAt = t
 	}
-	terms, err := parseTerms(obligations)
+	terms, err := parseTerms("--obligation", obligations)
 	if err != nil {
 		return err
 	}
@@ -170,8 +170,8 @@ func isMethod(s string) bool {
 	return s != "" && len(s) < 32 && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") == ""
 }
 
-// parseTerms reads "key=value" entries.
-func parseTerms(entries []string) (fedhttp.Terms, error) {
+// parseTerms reads the "key=value" entries of a flag; nil where there is none.
+func parseTerms(flag string, entries []string) (fedhttp.Terms, error) {
 	if len(entries) == 0 {
 		return nil, nil
 	}
@@ -179,7 +179,7 @@ func parseTerms(entries []string) (fedhttp.Terms, error) {
 	for _, entry := range entries {
 		key, value, ok := strings.Cut(entry, "=")
 		if _, twice := terms[key]; !ok || key == "" || twice {
-			return nil, usage("--obligation %s: want key=value, each key once", quote(entry))
+			return nil, usage("%s %s: want key=value, each key once", flag, quote(entry))
 		}
 		terms[key] = value
 	}

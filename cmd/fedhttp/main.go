@@ -1,5 +1,6 @@
 // Command fedhttp checks a file of peers, explains what a response would be taken
-// for, makes single calls, and is a local gateway for clients in any language.
+// for, makes single calls, is a local gateway for clients in any language, and shows
+// operators and negotiators what a fleet of replicas asks of them.
 // docs/cli.md describes it.
 package main
 
@@ -101,17 +102,20 @@ func newRoot(std streams) *cobra.Command {
 		Long: `fedhttp tells a rejection by a peer's policy engine from a failure of the routing
 in front of it, for clients that call other organisations' registries.
 
-  check    reads a file of peers and says what each peer is believed
-  explain  says what a response that you have at hand would be taken for
-  get,post make one call
-  proxy    is a local gateway for clients in any language
+  check        reads a file of peers and says what each peer is believed
+  explain      says what a response that you have at hand would be taken for
+  get,post     make one call
+  proxy        is a local gateway for clients in any language
+  escalations  shows and acknowledges what a fleet's operator has to see to
+  policies     shows what a fleet knows of policies, and accepts them
 
 Flags may be written with one dash (-peers) or two (--peers).`,
 		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newCheck(std), newExplain(std), newCall(std, http.MethodGet), newCall(std, http.MethodPost), newProxy(std))
+	root.AddCommand(newCheck(std), newExplain(std), newCall(std, http.MethodGet), newCall(std, http.MethodPost), newProxy(std),
+		newEscalations(std), newPolicies(std))
 	return root
 }
 

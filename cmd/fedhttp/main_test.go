@@ -22,6 +22,9 @@ func TestMain(m *testing.M) {
 		return
 	}
 	os.Unsetenv(peersVariable)
+	for _, s := range fleetSettings {
+		os.Unsetenv(s.variable)
+	}
 	os.Exit(m.Run())
 }
 

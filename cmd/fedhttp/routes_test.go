@@ -20,7 +20,7 @@ func TestOverridden(t *testing.T) {
 		route("/v1/a/b", fedhttp.Task{Capability: "deep"}),
 	}}})["org-b"]
 	terms := func(entries ...string) fedhttp.Task {
-		terms, err := parseTerms(entries)
+		terms, err := parseTerms("--obligation", entries)
 		if err != nil {
 			t.Fatal(err)
 		}
