@@ -150,6 +150,7 @@ example-check: ## run the example with -json and check its figures
 	@echo "== example: run and check the figures"
 	@"$(BIN)/figures" "$(BIN)/example" -json
 	@"$(BIN)/example" -tls -json
+	@"$(BIN)/example" -fleet 3 -json
 
 observability-check: ## look up what the dashboard and the alerts name in the example's metrics
 	@echo "== test ./tools/observability"

@@ -59,7 +59,7 @@ type boundaryExtras struct {
 
 // newBoundary opens the organisations of the first incident.
 func newBoundary() *organisations {
-	return boundaryOrganisations(func(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/"+gated+"/") })
+	return boundaryOrganisations(isGated)
 }
 
 // newTLSBoundary is the same with certificates in place of a header: what drops
@@ -79,14 +79,20 @@ func boundaryOrganisations(checksAnchor func(*http.Request) bool) *organisations
 	return openOrganisations(fedtest.Config{
 		QuarantineAt: quarantineAt,
 		ChecksAnchor: checksAnchor,
-		Policy: func(r fedtest.Request) fedtest.Verdict {
-			if r.Capability == narrowed && r.Header.Get(headerScope) != allowedScope {
-				return fedtest.Verdict{Deny: true, Reason: "SCOPE_NARROWED"}
-			}
-			return fedtest.Verdict{}
-		},
+		Policy:       narrow,
 	}, nil)
 }
+
+// narrow is B's policy: one scope of the narrowed capability is allowed.
+func narrow(r fedtest.Request) fedtest.Verdict {
+	if r.Capability == narrowed && r.Header.Get(headerScope) != allowedScope {
+		return fedtest.Verdict{Deny: true, Reason: "SCOPE_NARROWED"}
+	}
+	return fedtest.Verdict{}
+}
+
+// isGated tells the requests that B's gateway guards.
+func isGated(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/"+gated+"/") }
 
 // boundaryTasks are the tasks of the incident, mixed, the same in each run.
 func boundaryTasks() []fedhttp.Task {

@@ -140,13 +140,9 @@ func (c *coordinator) PolicyUnresolved(ctx context.Context, u fedhttp.Unresolved
 
 // negotiate puts what both sides agreed to into the book, which wakes the tasks.
 func (c *coordinator) negotiate(ctx context.Context, u fedhttp.Unresolved) error {
-	offer := negotiation{Client: orgA, Capability: u.Capability, Epoch: u.Epoch, Digest: u.Digest, Obligations: u.Obligations}
-	var agreed agreement
-	if err := postJSON(ctx, c.client, c.url+negotiationsPath, orgA, offer, &agreed); err != nil {
+	agreed, err := propose(ctx, c.client, c.url, u)
+	if err != nil {
 		return err
-	}
-	if agreed.Digest != u.Digest || agreed.Epoch != u.Epoch {
-		return fmt.Errorf("agreed to %s in epoch %d, while %s in epoch %d was offered", agreed.Digest, agreed.Epoch, u.Digest, u.Epoch)
 	}
 	key := fedhttp.PolicyKey{Peer: u.Peer, Capability: u.Capability, Epoch: u.Epoch}
 	if agreed.ExpiresAt.IsZero() {
@@ -155,6 +151,18 @@ func (c *coordinator) negotiate(ctx context.Context, u fedhttp.Unresolved) error
 		c.book.CacheNegotiation(fedhttp.Negotiation{PolicyKey: key, Digest: agreed.Digest, ExpiresAt: agreed.ExpiresAt, Terms: agreed.Terms})
 	}
 	return nil
+}
+
+// propose has C negotiate a policy, and returns what both sides agreed to.
+func propose(ctx context.Context, client *http.Client, url string, u fedhttp.Unresolved) (agreed agreement, err error) {
+	offer := negotiation{Client: orgA, Capability: u.Capability, Epoch: u.Epoch, Digest: u.Digest, Obligations: u.Obligations}
+	if err := postJSON(ctx, client, url+negotiationsPath, orgA, offer, &agreed); err != nil {
+		return agreed, err
+	}
+	if agreed.Digest != u.Digest || agreed.Epoch != u.Epoch {
+		return agreed, fmt.Errorf("agreed to %s in epoch %d, while %s in epoch %d was offered", agreed.Digest, agreed.Epoch, u.Digest, u.Epoch)
+	}
+	return agreed, nil
 }
 
 // escalator hands to C's operators what nobody else can mend.

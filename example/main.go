@@ -1,15 +1,17 @@
 // Command example replays two incidents between three organisations, over real
 // HTTP on loopback: first with the retry policy that clients use today, then
 // with fedhttp. It prints what the peers' own ledgers recorded. With -tls it runs
-// the first one alone with real certificates, and with -wire it counts how often
-// one request reaches a server that does not answer it.
+// the first one alone with real certificates, with -fleet 3 it runs three replicas
+// of A that share what they know, and with -wire it counts how often one request
+// reaches a server that does not answer it.
 //
 //	A  ours: sends tasks to B
 //	B  a peer registry: a routing layer in front of a policy engine
 //	C  the federation's operator: mediates negotiations, takes escalations
 //
 // The parts to copy are fedhttp.go (the client: configuration, anchors,
-// coordinator, escalator) and gossip.go (advertisements into the PolicyBook).
+// coordinator, escalator) and gossip.go (advertisements into the PolicyBook);
+// fleetreplica.go is the client of more than one instance.
 package main
 
 import (
@@ -20,14 +22,22 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"syscall"
 	"time"
 )
 
-// jobTimeout ends a job that hangs. It takes a few seconds otherwise.
-const jobTimeout = time.Minute
+// jobTimeout ends a job that hangs. It takes a few seconds otherwise. With a fleet
+// it takes as long as servers need to elect a leader, some times over.
+const (
+	jobTimeout   = time.Minute
+	fleetTimeout = 3 * time.Minute
+)
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	if cfg, ok := os.LookupEnv(serverEnv); ok {
+		os.Exit(serveNATS(cfg, os.Stdin, os.Stdout, os.Stderr))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
@@ -44,7 +54,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case err != nil:
 		return 2
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, jobTimeout, fmt.Errorf("not done after %v", jobTimeout))
+	timeout := jobTimeout
+	if o.fleet > 0 {
+		timeout = fleetTimeout
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not done after %v", timeout))
 	defer cancel()
 
 	if o.wire {
@@ -53,6 +67,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	if o.tls {
 		missed, err := reportTLS(ctx, o.json, stdout, stderr)
+		return exitCode(stderr, missed, err)
+	}
+	if o.fleet > 0 {
+		missed, err := reportFleet(ctx, o.fleet, o.json, stdout, stderr)
 		return exitCode(stderr, missed, err)
 	}
 	var report *pendingFile

@@ -203,6 +203,13 @@ func TestUsage(t *testing.T) {
 		{[]string{"-wire", "-otlp", "localhost:4318"}, 2, "-otlp does not go with -wire"},
 		{[]string{"-otlp", "localhost:4318", "-json", "-wire"}, 2, "-otlp does not go with -wire"},
 		{[]string{"-tls", "-wire"}, 2, "-tls goes with -json only"},
+		{[]string{"-fleet"}, 2, "needs an argument"},
+		{[]string{"-fleet", "three"}, 2, "want 1, or 3 to 9"},
+		{[]string{"-fleet", "0"}, 2, "want 1, or 3 to 9"},
+		{[]string{"-fleet", "2"}, 2, "want 1, or 3 to 9"},
+		{[]string{"-fleet", "10"}, 2, "want 1, or 3 to 9"},
+		{[]string{"-fleet", "3", "-tls"}, 2, "-fleet goes with -json only"},
+		{[]string{"-fleet", "3", "-metrics", "m.prom"}, 2, "-fleet goes with -json only"},
 		{[]string{"-tls", "-report", "r.html"}, 2, "-tls goes with -json only"},
 		{[]string{"-wire", "-report", "r.html"}, 2, "-report does not go with -wire"},
 		{[]string{"-wire", "-metrics", "m.prom"}, 2, "-metrics does not go with -wire"},
@@ -218,6 +225,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"-h"}, 0, "-ui URL"},
 		{[]string{"-h"}, 0, "-report FILE"},
 		{[]string{"-h"}, 0, "-wire"},
+		{[]string{"-h"}, 0, "-fleet N"},
 		{[]string{"-h"}, 0, "-metrics FILE"},
 	} {
 		var stdout, stderr bytes.Buffer

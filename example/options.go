@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"strconv"
 )
 
 // options is the command line.
@@ -14,6 +15,7 @@ type options struct {
 	json    bool
 	wire    bool
 	tls     bool
+	fleet   int    // replicas; 0: none
 	otlp    string // HOST:PORT; empty: the traces stay in memory
 	ui      string // URL of Jaeger's pages; empty: jaegerPort at the host of otlp
 	report  string // file; empty: no page is written
@@ -29,6 +31,13 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.BoolVar(&o.json, "json", false, "print the figures as one JSON object and nothing else")
 	flags.BoolVar(&o.wire, "wire", false, "count instead how often one request reaches a server that does not answer it,\nwith net/http and with fedhttp, and print a Markdown table")
 	flags.BoolVar(&o.tls, "tls", false, "run the first incident alone, with real certificates: what is stale is a CA that B has rotated")
+	flags.Func("fleet", fmt.Sprintf("run instead `N` replicas of A that share what they know over NATS, each with a server\nof its own, beside N that are alone: 1, or 3 to %d", maxFleet), func(s string) (err error) {
+		// Of two servers neither can do without the other.
+		if o.fleet, err = strconv.Atoi(s); err != nil || o.fleet < 1 || o.fleet == 2 || o.fleet > maxFleet {
+			return fmt.Errorf("want 1, or 3 to %d", maxFleet)
+		}
+		return nil
+	})
 	flags.Func("otlp", "also send the traces over OTLP/HTTP to `HOST:PORT` (not encrypted), such as\nJaeger's localhost:4318, and print links to Jaeger's pages", func(s string) error {
 		host, port, err := net.SplitHostPort(s)
 		if err != nil || host == "" || port == "" {
@@ -66,6 +75,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	switch {
 	case flags.NArg() > 0:
 		err = fmt.Errorf("unexpected argument: %q", flags.Arg(0))
+	case o.fleet > 0 && (o.tls || o.wire || o.otlp != "" || o.report != "" || o.metrics != ""):
+		err = errors.New("-fleet goes with -json only")
 	case o.wire && o.otlp != "":
 		err = errors.New("-otlp does not go with -wire, which makes no traces")
 	case o.wire && o.report != "":

@@ -171,14 +171,30 @@ func (p *printer) printf(format string, args ...any) {
 	}
 }
 
-func (p *printer) table(rows []row) {
+func (p *printer) table(rows []row) { p.compare("stock client", "fedhttp", rows) }
+
+// compare prints the rows under the names of the two that they compare.
+func (p *printer) compare(one, other string, rows []row) {
 	if p.err != nil {
 		return
 	}
 	t := tabwriter.NewWriter(p.w, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(t, "\tstock client\tfedhttp\tcounted by")
+	fmt.Fprintf(t, "\t%s\t%s\tcounted by\n", one, other)
 	for _, r := range rows {
 		fmt.Fprintf(t, "%s\t%v\t%v\t%s\n", r.label, r.naive, r.fedhttp, r.countedBy)
+	}
+	p.err = t.Flush()
+}
+
+// single prints rows of one figure, naive.
+func (p *printer) single(rows []row) {
+	if p.err != nil {
+		return
+	}
+	t := tabwriter.NewWriter(p.w, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(t, "\t\tcounted by")
+	for _, r := range rows {
+		fmt.Fprintf(t, "%s\t%v\t%s\n", r.label, r.naive, r.countedBy)
 	}
 	p.err = t.Flush()
 }

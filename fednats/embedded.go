@@ -19,7 +19,8 @@ type ServerConfig struct {
 	// Dir keeps what the server stores. Required. It belongs to one server.
 	Dir string
 	// Listen is the address at which clients of other processes may connect, such
-	// as "127.0.0.1:4222"; port 0 chooses one. "": none may.
+	// as "127.0.0.1:4222"; port 0 chooses one. "": none may. A server of a cluster
+	// needs one.
 	Listen string
 	// Cluster is the address for the other servers of a cluster, "": there is none.
 	// Name and Routes belong to it: Name tells the servers apart, and Routes are
@@ -109,9 +110,17 @@ func (c ServerConfig) options() (*server.Options, error) {
 	if c.Cluster != "" {
 		o.SyncAlways = false // a majority does
 		o.Cluster.Name = "fedhttp"
+		// One connection for each route: with several, a server may be told that a
+		// reader was made before it hears where to ask it, and a question that it then
+		// loses is missed only after 10 s.
+		o.Cluster.PoolSize = -1
 		faults = append(faults, setAddress("Cluster", c.Cluster, &o.Cluster.Host, &o.Cluster.Port))
 		if c.Name == "" {
 			faults = append(faults, errors.New("fednats: ServerConfig.Name is empty; a cluster tells its servers apart by it"))
+		}
+		if c.Listen == "" {
+			// It would wait for that for ever, before its first route and when it is closed.
+			faults = append(faults, errors.New("fednats: ServerConfig.Listen is empty; a server of a cluster has to listen"))
 		}
 	} else if c.Routes != nil {
 		faults = append(faults, errors.New("fednats: ServerConfig.Routes is set without Cluster"))

@@ -128,6 +128,7 @@ func TestServerConfig(t *testing.T) {
 		"ServerConfig.Listen":    {Dir: t.TempDir(), Listen: "127.0.0.1"},
 		"ServerConfig.Cluster":   {Dir: t.TempDir(), Cluster: "127.0.0.1:x", Name: "n"},
 		"Name is empty":          {Dir: t.TempDir(), Cluster: "127.0.0.1:0"},
+		"has to listen":          {Dir: t.TempDir(), Cluster: "127.0.0.1:0", Name: "n"},
 		"Routes is set":          {Dir: t.TempDir(), Routes: []string{"nats-route://127.0.0.1:1"}},
 		"ServerConfig.Routes":    {Dir: t.TempDir(), Cluster: "127.0.0.1:0", Name: "n", Routes: []string{":"}},
 		"address already in use": {Dir: t.TempDir(), Listen: s.s.Addr().String()},
