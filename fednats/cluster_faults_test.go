@@ -3,6 +3,7 @@ package fednats
 import (
 	"flag"
 	"fmt"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -12,8 +13,15 @@ import (
 	"github.com/fedhttp/fedhttp"
 )
 
-// How long the network stays cut. docs/fleet.md has the figures of 30s.
-var cutFor = flag.Duration("fednats.cut", 5*time.Second, "how long TestClusterCut cuts the network")
+// How long the network stays cut: 30 s in CI, as in the figures of docs/fleet.md.
+var cutFor = flag.Duration("fednats.cut", cutDefault(), "how long TestClusterCut cuts the network")
+
+func cutDefault() time.Duration {
+	if os.Getenv("CI") != "" {
+		return 30 * time.Second
+	}
+	return 5 * time.Second
+}
 
 // load records denials and escalations, as fast as a call may, and keeps count.
 type load struct {
@@ -100,6 +108,7 @@ func agreed(t *testing.T, f *Fleet, epoch uint64, books ...*fedhttp.PolicyBook) 
 // TestClusterNodeDown: a node is shut down, the one that leads; the others go on,
 // and it comes back.
 func TestClusterNodeDown(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, nil)
 	a, b := c.open(Config{Name: "a", Dir: t.TempDir()}), c.open(Config{Name: "b"})
 	bookA, bookB := feed1(t, a), feed1(t, b)
@@ -122,6 +131,7 @@ func TestClusterNodeDown(t *testing.T) {
 
 // TestClusterRestart: all nodes go, and come back.
 func TestClusterRestart(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, nil)
 	a, b := c.open(Config{Name: "a", Dir: t.TempDir()}), c.open(Config{Name: "b"})
 	bookA, bookB := feed1(t, a), feed1(t, b)
@@ -143,6 +153,7 @@ func TestClusterRestart(t *testing.T) {
 
 // TestClusterCut: the network to one replica is cut, and nobody is told.
 func TestClusterCut(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, nil)
 	p := newProxy(t, c.client[0])
 	a := c.open(Config{Name: "a", Dir: t.TempDir(), URL: p.url(), Options: quickly, MaxStaleness: 2 * time.Second})
@@ -176,6 +187,7 @@ func TestClusterCut(t *testing.T) {
 
 // TestClusterFull: what the cluster has no room for waits, and comes once there is.
 func TestClusterFull(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, func(o *server.Options) { o.JetStreamMaxStore = 64 << 20 })
 	f := c.open(Config{Name: "a", MaxBytes: 64 << 10})
 	l := newLoad(f, "a")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -14,19 +15,31 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// cluster is three servers in this process, on loopback.
+// cluster is three servers on loopback.
 type cluster struct {
 	t      testing.TB
 	dirs   [3]string
 	client [3]string // addresses, which survive a restart
 	routes [3]string
-	nodes  [3]*Server // nil: it is down
-	change func(*server.Options)
+	nodes  [3]node // nil: it is down
+	launch func(context.Context, ServerConfig) (node, error)
 }
 
+// node is a server of a cluster. Close ends it, in the way that its kind does.
+type node interface{ Close() }
+
+// newCluster is one whose servers are in this process: their end is a shutdown.
 func newCluster(t testing.TB, change func(*server.Options)) *cluster {
 	t.Helper()
-	c := &cluster{t: t, change: change}
+	return startCluster(t, func(ctx context.Context, cfg ServerConfig) (node, error) {
+		cfg.Configure = change
+		return StartServer(ctx, cfg)
+	})
+}
+
+func startCluster(t testing.TB, launch func(context.Context, ServerConfig) (node, error)) *cluster {
+	t.Helper()
+	c := &cluster{t: t, launch: launch}
 	for n := range c.nodes {
 		c.dirs[n], c.client[n], c.routes[n] = t.TempDir(), freeAddress(t), freeAddress(t)
 	}
@@ -41,18 +54,25 @@ func newCluster(t testing.TB, change func(*server.Options)) *cluster {
 	return c
 }
 
-// freeAddress is one that nobody listened at a moment ago.
+// freeAddress is one that nobody listened at a moment ago, and that no system gives
+// to an outgoing connection, or to who asks for port 0, while its server is down.
 func freeAddress(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer l.Close()
-	return l.Addr().String()
+	for range 100 {
+		address := fmt.Sprint("127.0.0.1:", 10_000+rand.IntN(20_000))
+		l, err := net.Listen("tcp", address)
+		if err == nil {
+			l.Close()
+			return address
+		}
+	}
+	t.Fatal("no free port")
+	return ""
 }
 
 func (c *cluster) start(n int) {
 	c.t.Helper()
-	cfg := ServerConfig{Dir: c.dirs[n], Name: fmt.Sprint("node", n), Listen: c.client[n], Cluster: c.routes[n], Configure: c.change}
+	cfg := ServerConfig{Dir: c.dirs[n], Name: fmt.Sprint("node", n), Listen: c.client[n], Cluster: c.routes[n]}
 	for other, r := range c.routes {
 		if other != n {
 			cfg.Routes = append(cfg.Routes, "nats-route://"+r)
@@ -60,7 +80,7 @@ func (c *cluster) start(n int) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	s, err := StartServer(ctx, cfg)
+	s, err := c.launch(ctx, cfg)
 	must(c.t, err)
 	c.nodes[n] = s
 }

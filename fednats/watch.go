@@ -64,7 +64,7 @@ var errGap = errors.New("a revision is missing")
 const (
 	watchBatch     = 1000
 	watchExpiry    = 30 * time.Second
-	watchHeartbeat = 5 * time.Second
+	watchHeartbeat = 2 * time.Second
 )
 
 // watch starts to follow a bucket.
