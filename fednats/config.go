@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -100,6 +102,16 @@ func (c Config) withDefaults() (Config, error) {
 		fault("URL", "Conn is set too; want one of them")
 	case c.Conn != nil && c.Options != nil:
 		fault("Options", "they are for URL, and Conn is set")
+	}
+	for n, server := range strings.Split(c.URL, ",") {
+		// Not the URL itself: it may have a password.
+		if server = strings.TrimSpace(server); !strings.Contains(server, "://") {
+			server = "nats://" + server
+		}
+		var fields *url.Error
+		if _, err := url.Parse(server); errors.As(err, &fields) {
+			fault("URL", "the %d. is none: %v", n+1, fields.Err)
+		}
 	}
 	if c.Prefix == "" {
 		c.Prefix = defaultPrefix

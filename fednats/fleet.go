@@ -92,37 +92,6 @@ func (f *Fleet) open(ctx context.Context) error {
 	return nil
 }
 
-// connect makes a connection of our own, which is tried for ever: a cluster that
-// is away comes back.
-func (f *Fleet) connect(ctx context.Context) error {
-	options := append([]nats.Option{
-		nats.Name("fedhttp " + f.cfg.Name),
-		nats.MaxReconnects(-1),
-		nats.ReconnectWait(250 * time.Millisecond), nats.ReconnectJitter(250*time.Millisecond, time.Second),
-		nats.RetryOnFailedConnect(true),
-		// What cannot be sent now is in the spool: a second copy would come late.
-		nats.ReconnectBufSize(-1),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { f.note(err) }),
-	}, f.cfg.Options...)
-	conn, err := nats.Connect(f.cfg.URL, options...)
-	if err != nil {
-		return fmt.Errorf("fednats: %w", err)
-	}
-	f.conn, f.owned = conn, true
-	if f.cfg.Offline {
-		return nil
-	}
-	for !conn.IsConnected() {
-		if conn.IsClosed() { // refused for good: credentials, say
-			return fmt.Errorf("fednats: not connected: %w", conn.LastError())
-		}
-		if !sleep(ctx, 10*time.Millisecond) {
-			return fmt.Errorf("fednats: not connected: %w", errors.Join(context.Cause(ctx), conn.LastError()))
-		}
-	}
-	return nil
-}
-
 // setUpUntil sets up; a cluster that has no leader yet is asked again.
 func (f *Fleet) setUpUntil(ctx context.Context) error {
 	for {

@@ -15,8 +15,8 @@ import (
 	"github.com/fedhttp/fedhttp"
 )
 
-// documentedServer runs with the configuration in docs/fleet.md, as it is there.
-func documentedServer(t *testing.T) *Server {
+// documentedUsers reads the configuration in docs/fleet.md, as it is there.
+func documentedUsers(t *testing.T) *server.Options {
 	t.Helper()
 	doc, err := os.ReadFile("../docs/fleet.md")
 	must(t, err)
@@ -29,6 +29,12 @@ func documentedServer(t *testing.T) *Server {
 	must(t, os.WriteFile(conf, []byte(text), 0o600))
 	parsed, err := server.ProcessConfigFile(conf)
 	must(t, err)
+	return parsed
+}
+
+func documentedServer(t *testing.T) *Server {
+	t.Helper()
+	parsed := documentedUsers(t)
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
 	s, err := StartServer(ctx, ServerConfig{Dir: t.TempDir(), Listen: "127.0.0.1:0", Configure: func(o *server.Options) {
