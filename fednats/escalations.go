@@ -162,7 +162,9 @@ func (f *Fleet) read(ctx context.Context, stream string, follow bool, tell func(
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if err == nil || !follow || !isPassing(err) && !errors.Is(err, errGap) && !errors.Is(err, jetstream.ErrNoHeartbeat) {
+		// The consumer's server has ended, or was not known everywhere yet.
+		interrupted := errors.Is(err, errGap) || errors.Is(err, jetstream.ErrNoHeartbeat) || errors.Is(err, jetstream.ErrConsumerDeleted)
+		if err == nil || !interrupted && (!follow || !isPassing(err)) {
 			return err
 		}
 		f.note(err)
