@@ -303,7 +303,7 @@ func TestAnchorConfirmedOrAdvanced(t *testing.T) {
 				r.peer.On("t", row.step)
 				res := r.get(t.Context(), Task{ID: "t"})
 				vtWant(t, "reason", res.d.Reason, row.reason)
-				vtWant(t, "budget spent", r.state().budget.spent, row.spent)
+				vtWant(t, "budget spent", float64(r.state().budget.spent.Load())/budgetToken, row.spent)
 				vtWant(t, "fetches", s.fetches(), 2)
 				vtWant(t, "refreshes", res.d.Refreshes, 1)
 				if row.reason != ReasonNone {

@@ -10,13 +10,13 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 )
 
 // attempt is one send of a call: what went out, and what is known of it.
 type attempt struct {
-	request http.Request // what the base gets
-	shown   http.Request // what the caller sees as Response.Request
+	request http.Request // what the base gets, and the caller sees as Response.Request
 	header  ownedHeader
 	trace   httptrace.ClientTrace
 	body    io.ReadCloser   // the response's, as the base gave it
@@ -37,8 +37,9 @@ type attempt struct {
 	err      error
 	reading  reading
 	delivery Delivery
-	traced   bool // the fence is the trace of its context
-	expired  bool // AttemptTimeout ended it
+	handed   atomic.Bool // the response is the caller's
+	traced   bool        // the fence is the trace of its context
+	expired  bool        // AttemptTimeout ended it
 	degraded bool
 	verdict  Verdict
 	reason   Reason
@@ -119,10 +120,7 @@ func (c *call) roundTrip(a *attempt) (*http.Response, error) {
 	case resp.Body == nil:
 		resp.Body = http.NoBody
 	}
-	// The attempt's own context ends with the body, and its trace is the fence:
-	// nothing that a caller should make another request with.
-	a.shown = *c.in.WithContext(c)
-	resp.Request = &a.shown
+	resp.Request = &a.request
 	return resp, nil
 }
 
@@ -278,8 +276,10 @@ func (a *attempt) discard() {
 
 // close ends the attempt. Nothing of it is used any more.
 func (a *attempt) close() {
-	if a.parent != nil { // else its span could not be begun
-		a.clock.stop()
+	switch a.clock.stop(); {
+	case a.handed.Load():
+		a.leave()
+	case a.parent != nil: // else its span could not be begun
 		a.cancel()
 	}
 	a.slot.release(tallyFailure) // only a panic has left it to be released here
@@ -326,6 +326,7 @@ func (a *attempt) bodyless() bool { return reflect.TypeOf(a.resp.Body).Size() ==
 func (a *attempt) handOver() *http.Response {
 	resp := a.resp
 	a.body = resp.Body
+	a.handed.Store(true)
 	switch w, upgraded := resp.Body.(io.Writer); {
 	case a.bodyless():
 		a.close()

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -14,30 +14,35 @@ import (
 // multiply an outage. Every call adds ratio of a token, every resend takes one;
 // reserve tokens are there from the start, and no more than that are saved.
 type retryBudget struct {
-	mu    sync.Mutex
-	spent float64 // tokens taken and not yet earned back
+	spent atomic.Int64 // parts of tokens taken and not yet earned back
 }
 
 const (
 	budgetReserve = 10
-	// Ten tenths are not quite one in floating point, and must be.
-	budgetRounding = 1e-6
+	budgetToken   = 1_000_000_000 // parts
 )
 
+// earn writes nothing where nothing is spent, as it is nearly always.
 func (b *retryBudget) earn(ratio float64) {
-	b.mu.Lock()
-	b.spent = max(0, b.spent-ratio)
-	b.mu.Unlock()
+	parts := int64(min(ratio, budgetReserve) * budgetToken)
+	for {
+		spent := b.spent.Load()
+		if spent == 0 || b.spent.CompareAndSwap(spent, max(0, spent-parts)) {
+			return
+		}
+	}
 }
 
 func (b *retryBudget) take() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.spent+1 > budgetReserve+budgetRounding {
-		return false
+	for {
+		spent := b.spent.Load()
+		if spent > (budgetReserve-1)*budgetToken {
+			return false
+		}
+		if b.spent.CompareAndSwap(spent, spent+budgetToken) {
+			return true
+		}
 	}
-	b.spent++
-	return true
 }
 
 // giveBack returns the token of a resend that did not happen.

@@ -79,7 +79,7 @@ func TestContextEndsInPreflight(t *testing.T) {
 func TestHoldCountsForNothing(t *testing.T) {
 	vtBubble(t, func(t *testing.T) {
 		r := vtHoldRig(t, HoldPolicy{Max: 20, MaxWait: time.Minute}, func(_ *Config, p *Peer) { p.Breaker.Failures = 1 })
-		r.state().budget.spent = 5
+		r.state().budget.spent.Store(5 * budgetToken)
 		ctx, cancel := context.WithCancel(t.Context())
 		var left, stay []Task
 		for i := range 10 {
@@ -96,7 +96,7 @@ func TestHoldCountsForNothing(t *testing.T) {
 		}
 		synctest.Wait()
 		vtWant(t, "breaker", r.status().Breaker, "closed")
-		vtWant(t, "budget", r.state().budget.spent, 5)
+		vtWant(t, "budget", r.state().budget.spent.Load(), 5*budgetToken)
 		vtWant(t, "in flight", r.status().InFlight, 0)
 		vtWant(t, "escalations", len(r.raised.snapshot()), 0)
 		vtWant(t, "requests", r.peer.Routing.Ledger().Requests, 0)
@@ -159,7 +159,7 @@ func TestBudgetEarned(t *testing.T) {
 func TestBudgetFree(t *testing.T) {
 	vtBubble(t, func(t *testing.T) {
 		r := vtRetryRig(t, RetryPolicy{})
-		r.state().budget.spent = budgetReserve
+		r.state().budget.spent.Store(budgetReserve * budgetToken)
 		for i := range 20 {
 			r.peer.Rotate()
 			time.Sleep(time.Minute)
@@ -172,17 +172,14 @@ func TestBudgetFree(t *testing.T) {
 
 // spent is what the retry budget has spent, in hundredths of a resend.
 func (r *vtRig) spent() time.Duration {
-	b := &r.state().budget
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return time.Duration(100 * b.spent)
+	return time.Duration(r.state().budget.spent.Load() / (budgetToken / 100))
 }
 
 // TestBudgetGivenBack: a resend that does not happen in the end costs nothing.
 func TestBudgetGivenBack(t *testing.T) {
 	vtBubble(t, func(t *testing.T) {
 		r := vtRetryRig(t, RetryPolicy{})
-		r.state().budget.spent = 5
+		r.state().budget.spent.Store(5 * budgetToken)
 		for _, change := range []func(cancel context.CancelFunc){
 			func(cancel context.CancelFunc) { cancel() },
 			func(context.CancelFunc) { r.tr.SetDegraded("b", true) },

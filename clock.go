@@ -1,100 +1,129 @@
 package fedhttp
 
 import (
+	"math/rand/v2"
 	"sync"
 	"time"
 )
 
-// attemptClocks is AttemptTimeout at work for all attempts at a peer. They have
-// the same time, so the order in which they begin is the order in which they
-// end, and one timer serves all: it is set for the one that ends first, and left
-// alone when that is done in time.
+// attemptClocks is AttemptTimeout at work for all attempts that have the same.
+//
+// So the order in which they begin is the order in which they end, and one timer
+// serves all that are in a lane: it is set for the one that ends first, and left
+// alone when that is done in time. There are several lanes, so that nobody waits
+// for anybody.
 type attemptClocks struct {
 	limit time.Duration
 	epoch time.Time // from which the clocks count
+	lanes [clockLanes]clockLane
+}
+
+const clockLanes = 16
+
+// clockLane has the clocks of some of the attempts. It fills a line of the cache.
+type clockLane struct {
+	clocks *attemptClocks
 
 	mu          sync.Mutex
 	first, last *attemptClock
 	timer       *time.Timer
 	set         bool // the timer will ring
+	_           [23]byte
 }
 
 // attemptClock is one attempt's place among them. The zero value does not run.
 type attemptClock struct {
-	clocks     *attemptClocks
+	lane       *clockLane
 	at         time.Duration // when it ends, or would have ended
 	prev, next *attemptClock
 	expires    interface{ cancel() }
 }
 
+func newAttemptClocks(limit time.Duration) *attemptClocks {
+	s := &attemptClocks{limit: limit, epoch: time.Now()}
+	for i := range s.lanes {
+		s.lanes[i].clocks = s
+	}
+	return s
+}
+
 // now is the time since the epoch: half the price of the time of day.
 func (s *attemptClocks) now() time.Duration { return time.Since(s.epoch) }
 
-// start begins the attempt's time, or begins it anew, and returns when that is.
+// start begins the attempt's time and returns when that is. k must not run.
 func (s *attemptClocks) start(k *attemptClock, expires interface{ cancel() }) (now time.Duration) {
 	now = s.now()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	k.clocks, k.expires = s, expires
-	if k.runs() {
-		s.remove(k)
-	}
-	s.add(k, now)
+	k.expires, k.lane = expires, s.lock()
+	k.lane.add(k, now)
+	k.lane.mu.Unlock()
 	return now
 }
 
-// runs reports whether k is among its clocks, whose mu is held.
-func (k *attemptClock) runs() bool { return k.prev != nil || k.clocks.first == k }
+// lock locks a lane at which nobody is, as far as there is one.
+func (s *attemptClocks) lock() *clockLane {
+	at := rand.Uint32() //nolint:gosec // to spread them
+	for i := range uint32(clockLanes) {
+		if l := &s.lanes[(at+i)%clockLanes]; l.mu.TryLock() {
+			return l
+		}
+	}
+	l := &s.lanes[at%clockLanes]
+	l.mu.Lock()
+	return l
+}
+
+// runs reports whether k is in its lane, whose mu is held.
+func (k *attemptClock) runs() bool { return k.prev != nil || k.lane.first == k }
 
 // touch begins anew, if the clock still runs.
 func (k *attemptClock) touch() {
-	if k == nil || k.clocks == nil {
+	if k == nil || k.lane == nil {
 		return
 	}
-	now := k.clocks.now()
-	k.clocks.mu.Lock()
-	defer k.clocks.mu.Unlock()
+	now := k.lane.clocks.now()
+	k.lane.mu.Lock()
+	defer k.lane.mu.Unlock()
 	if k.runs() {
-		k.clocks.remove(k)
-		k.clocks.add(k, now)
+		k.lane.remove(k)
+		k.lane.add(k, now)
 	}
 }
 
 func (k *attemptClock) stop() {
-	if k.clocks == nil {
+	if k.lane == nil {
 		return
 	}
-	k.clocks.mu.Lock()
-	defer k.clocks.mu.Unlock()
+	k.lane.mu.Lock()
 	if k.runs() {
-		k.clocks.remove(k)
+		k.lane.remove(k)
 	}
+	k.lane.mu.Unlock()
 }
 
 // left is what a clock that was stopped has left of its time.
-func (k *attemptClock) left() time.Duration { return k.at - k.clocks.now() }
+func (k *attemptClock) left() time.Duration { return k.at - k.lane.clocks.now() }
 
-// add puts k at the end. s.mu is held.
-func (s *attemptClocks) add(k *attemptClock, now time.Duration) {
-	k.at, k.prev, k.next = now+s.limit, s.last, nil
-	if s.last == nil {
-		s.first = k
+// add puts k at the end. l.mu is held.
+func (l *clockLane) add(k *attemptClock, now time.Duration) {
+	k.at, k.prev, k.next = now+l.clocks.limit, l.last, nil
+	if l.last == nil {
+		l.first = k
 	} else {
-		s.last.next = k
+		l.last.next = k
 	}
-	s.last = k
-	s.wind(now)
+	l.last = k
+	l.wind(now)
 }
 
-// remove takes k out. s.mu is held.
-func (s *attemptClocks) remove(k *attemptClock) {
+// remove takes k out. l.mu is held.
+func (l *clockLane) remove(k *attemptClock) {
 	if k.prev == nil {
-		s.first = k.next
+		l.first = k.next
 	} else {
 		k.prev.next = k.next
 	}
 	if k.next == nil {
-		s.last = k.prev
+		l.last = k.prev
 	} else {
 		k.next.prev = k.prev
 	}
@@ -102,31 +131,31 @@ func (s *attemptClocks) remove(k *attemptClock) {
 }
 
 // wind sets the timer, unless it is set already: it then rings too early at
-// worst, and looks again. s.mu is held.
-func (s *attemptClocks) wind(now time.Duration) {
-	if s.set || s.first == nil {
+// worst, and looks again. l.mu is held.
+func (l *clockLane) wind(now time.Duration) {
+	if l.set || l.first == nil {
 		return
 	}
-	s.set = true
-	if wait := s.first.at - now; s.timer == nil {
-		s.timer = time.AfterFunc(wait, s.ring)
+	l.set = true
+	if wait := l.first.at - now; l.timer == nil {
+		l.timer = time.AfterFunc(wait, l.ring)
 	} else {
-		s.timer.Reset(wait)
+		l.timer.Reset(wait)
 	}
 }
 
 // ring ends the attempts whose time is up.
-func (s *attemptClocks) ring() {
-	now := s.now()
+func (l *clockLane) ring() {
+	now := l.clocks.now()
 	var over []interface{ cancel() }
-	s.mu.Lock()
-	for s.first != nil && now >= s.first.at {
-		over = append(over, s.first.expires)
-		s.remove(s.first)
+	l.mu.Lock()
+	for l.first != nil && now >= l.first.at {
+		over = append(over, l.first.expires)
+		l.remove(l.first)
 	}
-	s.set = false
-	s.wind(now)
-	s.mu.Unlock()
+	l.set = false
+	l.wind(now)
+	l.mu.Unlock()
 	for _, o := range over {
 		o.cancel()
 	}

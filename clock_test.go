@@ -5,6 +5,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 )
 
 // TestAttemptClocks: each clock ends its attempt at its own time, whatever the
@@ -13,7 +14,7 @@ func TestAttemptClocks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const clocks, limit = 300, time.Minute
-		s := attemptClocks{limit: limit, epoch: time.Now()}
+		s := newAttemptClocks(limit)
 		random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same each time
 		began := time.Now()
 		all := make([]attemptClock, clocks)
@@ -23,6 +24,7 @@ func TestAttemptClocks(t *testing.T) {
 			i := random.IntN(clocks)
 			switch random.IntN(4) {
 			case 0, 1:
+				all[i].stop()
 				if got := s.start(&all[i], cancelFunc(func() { ended[i] = time.Since(began) })); got != time.Since(began) {
 					t.Fatalf("began at %v", got)
 				}
@@ -48,8 +50,18 @@ func TestAttemptClocks(t *testing.T) {
 				t.Errorf("clock %d ended at %v, want %v", i, ended[i], due[i])
 			}
 		}
-		if s.first != nil || s.last != nil || s.set {
-			t.Error("clocks are left")
+		used := 0
+		for i := range s.lanes {
+			l := &s.lanes[i]
+			if l.first != nil || l.last != nil || l.set {
+				t.Errorf("clocks are left in lane %d", i)
+			}
+			if l.timer != nil {
+				used++
+			}
+		}
+		if used < 2 {
+			t.Errorf("%d lanes were used", used)
 		}
 	})
 }
@@ -72,7 +84,7 @@ func (f cancelFunc) cancel() { f() }
 func TestAttemptClockLeft(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := attemptClocks{limit: time.Minute, epoch: time.Now()}
+		s := newAttemptClocks(time.Minute)
 		var k attemptClock
 		s.start(&k, cancelFunc(func() {}))
 		time.Sleep(20 * time.Second)
@@ -88,4 +100,45 @@ func TestAttemptClockLeft(t *testing.T) {
 			t.Errorf("%v left, want -5s", left)
 		}
 	})
+}
+
+// TestAttemptClocksBusy: whoever begins while others are at a lane takes another
+// one, and waits only where all are busy.
+func TestAttemptClocksBusy(t *testing.T) {
+	t.Parallel()
+	s := newAttemptClocks(time.Minute)
+	free := &s.lanes[5]
+	for i := range s.lanes {
+		if l := &s.lanes[i]; l != free {
+			l.mu.Lock()
+		}
+	}
+	var k, waits attemptClock
+	s.start(&k, nil)
+	if k.lane != free || !k.runs() {
+		t.Error("it is not in the lane that was free")
+	}
+	free.mu.Lock()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.start(&waits, nil)
+	}()
+	for i := range s.lanes {
+		s.lanes[i].mu.Unlock()
+	}
+	<-done
+	for _, k := range []*attemptClock{&k, &waits} {
+		if k.stop(); k.runs() {
+			t.Error("it still runs")
+		}
+	}
+}
+
+// TestAttemptClockLane: lanes do not share a line of the cache.
+func TestAttemptClockLane(t *testing.T) {
+	t.Parallel()
+	if size := unsafe.Sizeof(clockLane{}); size != 64 {
+		t.Errorf("a lane has %d bytes", size)
+	}
 }

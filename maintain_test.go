@@ -35,7 +35,7 @@ func TestRefreshShared(t *testing.T) {
 			vtWant(t, "sends", r.peer.Sends(tasks[i].ID), 2)
 		}
 		vtWant(t, "fetches", s.fetches(), 2)
-		vtWant(t, "budget spent", r.state().budget.spent, 0)
+		vtWant(t, "budget spent", r.state().budget.spent.Load(), 0)
 	})
 }
 

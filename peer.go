@@ -104,7 +104,7 @@ type peer struct {
 	signals signalTable
 	strip   *fieldSet // of the caller's header: what this transport sets, or keeps on this side
 	routes  *routeTable
-	clocks  attemptClocks
+	clocks  *attemptClocks // of all peers with the same AttemptTimeout
 	*peerState
 }
 
@@ -193,8 +193,14 @@ func compilePeers(peers []Peer, found faults, state func(Peer) *peerState) (*pee
 		return nil, err
 	}
 	// Only now, with everything known to be valid, is state made or taken over.
+	clocks := make(map[time.Duration]*attemptClocks)
 	for _, p := range t.peers {
 		p.peerState = state(p.Peer)
+		limit := p.Retry.AttemptTimeout
+		if clocks[limit] == nil {
+			clocks[limit] = newAttemptClocks(limit)
+		}
+		p.clocks = clocks[limit]
 	}
 	return t, nil
 }
@@ -226,7 +232,6 @@ func compilePeer(cfg Peer, fault func(field, format string, args ...any)) *peer 
 	p.signals = cfg.Signals.compile(fault)
 	p.routes = compileRoutes(cfg.Routes, fault)
 	p.Retry = cfg.Retry.withDefaults(fault)
-	p.clocks.limit, p.clocks.epoch = p.Retry.AttemptTimeout, time.Now()
 	p.Breaker = cfg.Breaker.withDefaults(fault)
 	p.Hold = cfg.Hold.withDefaults(fault)
 	p.Denial = cfg.Denial.withDefaults(fault)

@@ -22,10 +22,8 @@ var goalsOf = map[string]goals{
 }
 
 const (
-	// tolerance is for the machine, which has its moments; so is the median.
+	// tolerance of times is for the machine, which has its moments; so is the median.
 	tolerance = 1.1
-	// todayTolerance is for what a user would build, which is five times as long.
-	todayTolerance = 1.25
 	// exact is for counts: what the runtime may have allocated meanwhile.
 	exact = 1.001
 	// onlyShown is the slack of a goal that nothing is held to.
@@ -139,12 +137,6 @@ func (g *gates) overStubGoals(in string, goals goals, of cost, post float64, ove
 	for i, what := range []string{"allocations", "bytes", "time"} {
 		slack := [3]float64{exact, exact, tolerance}[i]
 		g.hold(what+"-of-otelhttp"+in, overOtelhttp[i], 1, slack)
-		switch what {
-		case "bytes":
-			slack = onlyShown // the state of a call is one object, however little it is used
-		case "time":
-			slack = todayTolerance
-		}
 		g.hold(what+"-of-today"+in, overToday[i], goals.today, slack)
 	}
 }
@@ -167,7 +159,7 @@ func memory(s, base *bench.Sender, method string, calls int) (allocs, bytes floa
 func (g *gates) overLoopback(proto, method string, t bench.Telemetry, pairs, calls int) {
 	server := bench.Serve(proto)
 	defer server.Close()
-	chains := []bench.Chain{bench.Bare, bench.Otelhttp, bench.Fedhttp, bench.FedhttpTask}
+	chains := []bench.Chain{bench.Bare, bench.Otelhttp, bench.Least, bench.Fedhttp, bench.FedhttpTask}
 	var senders []*bench.Sender
 	for _, c := range chains {
 		s := c.Over(server.Base(), t, server.URL)
