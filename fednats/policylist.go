@@ -48,35 +48,50 @@ func (f *Fleet) Policies(ctx context.Context) (*Policies, error) {
 	if err := f.needs(PartPolicies, "PartPolicies"); err != nil {
 		return nil, err
 	}
-	type record struct {
-		kind  string
-		value policyValue
-		at    time.Time
-		seq   uint64
-	}
-	records := make(map[string]record)
 	bucket := f.names.policies()
+	r := policyReader{refuse: func(key string, err error) { f.refusals.add(bucket, key, err) }, records: make(map[string]policyRecord)}
 	err := f.read(ctx, bucketStream(bucket), false, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
-		e := entryOf(msg, bucketSubject(bucket), meta.Sequence.Stream)
-		delete(records, e.key)
-		if e.deleted {
-			return
-		}
-		kind, v, err := readPolicy(e.key, e.value)
-		if err != nil {
-			f.refusals.add(bucket, e.key, err)
-			return
-		}
-		records[e.key] = record{kind, v, meta.Timestamp, e.revision}
+		r.apply(entryOf(msg, bucketSubject(bucket), meta.Sequence.Stream), meta.Timestamp)
 	})
 	if err != nil {
 		return nil, err
 	}
-	p := &Policies{}
-	for _, r := range slices.SortedFunc(maps.Values(records), func(a, b record) int { return cmp.Compare(a.seq, b.seq) }) {
-		p.add(r.kind, &r.value, r.at)
+	return r.list(), nil
+}
+
+// policyReader keeps the last word of each key, which may change while it is read.
+type policyReader struct {
+	refuse  func(key string, err error)
+	records map[string]policyRecord
+}
+
+type policyRecord struct {
+	kind     string
+	value    policyValue
+	revision uint64
+	at       time.Time
+}
+
+func (r *policyReader) apply(e entry, at time.Time) {
+	delete(r.records, e.key)
+	if e.deleted {
+		return
 	}
-	return p, nil
+	kind, v, err := readPolicy(e.key, e.value)
+	if err != nil {
+		r.refuse(e.key, err)
+		return
+	}
+	r.records[e.key] = policyRecord{kind, v, e.revision, at}
+}
+
+func (r *policyReader) list() *Policies {
+	p := &Policies{}
+	byRevision := func(a, b policyRecord) int { return cmp.Compare(a.revision, b.revision) }
+	for _, record := range slices.SortedFunc(maps.Values(r.records), byRevision) {
+		p.add(record.kind, &record.value, record.at)
+	}
+	return p
 }
 
 func (p *Policies) add(kind string, v *policyValue, at time.Time) {

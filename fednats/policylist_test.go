@@ -90,6 +90,33 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
+// TestPoliciesMeanwhile: what changes while it is read counts as it was last.
+func TestPoliciesMeanwhile(t *testing.T) {
+	t.Parallel()
+	refused := 0
+	r := policyReader{refuse: func(string, error) { refused++ }, records: map[string]policyRecord{}}
+	at := time.Now()
+	revision := uint64(0)
+	apply := func(digest string, value []byte) {
+		revision++
+		v := newPolicyValue(key(1), digest, nil)
+		if value == nil {
+			value, _ = encode(v)
+		}
+		r.apply(entry{key: v.name(kindAccepted), value: value, revision: revision, deleted: len(value) == 0}, at)
+	}
+	for _, digest := range []string{"again", "deleted", "spoilt", "kept"} {
+		apply(digest, nil)
+	}
+	apply("deleted", []byte{})
+	apply("spoilt", []byte("{"))
+	apply("again", nil)
+	got := r.list().Accepted
+	if len(got) != 2 || got[0].Digest != "kept" || got[1].Digest != "again" || refused != 1 {
+		t.Errorf("%+v, %d refused", got, refused)
+	}
+}
+
 func TestUnresolvedList(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, t.TempDir())

@@ -86,8 +86,9 @@ func (a *fleetAccess) remedy(err error, servers string, as role) error {
 		hint = "see to --creds, or to the user and password in --nats"
 	case errors.As(err, &certificate), errors.Is(err, nats.ErrSecureConnWanted):
 		hint = "see to --tls-ca, and to the host in --nats"
-	case errors.As(err, &alert) && alert.Op == "remote error", errors.Is(err, nats.ErrSecureConnRequired):
-		hint = "see to --tls-cert and --tls-key" // an alert of the server's
+	case errors.Is(err, nats.ErrTLS), errors.Is(err, nats.ErrSecureConnRequired),
+		errors.As(err, &alert) && alert.Op == "remote error":
+		hint = "see to --tls-cert and --tls-key, and to the port in --nats"
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		hint = "the account has no such fleet; see to --prefix, or set it up as docs/fleet.md says"
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):

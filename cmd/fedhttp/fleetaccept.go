@@ -79,14 +79,11 @@ func (c *agreement) accept(ctx context.Context, fleet *fednats.Fleet) error {
 	if err != nil {
 		return err
 	}
-	policy := fedhttp.Policy{PolicyKey: c.key, Digest: c.digest, Terms: terms}
-	if err := fleet.Accept(ctx, policy); err != nil {
+	if err := fleet.Accept(ctx, fedhttp.Policy{PolicyKey: c.key, Digest: c.digest, Terms: terms}); err != nil {
 		return err
 	}
 	fmt.Fprintf(c.std.out, "accepted for %s, %s: %s\n\n", plain(c.key.Peer), plain(c.key.Capability), policyText(c.key.Epoch, c.digest, terms))
-	return c.show(ctx, fleet, func(p *fednats.Policies) {
-		p.Accepted = append(slices.DeleteFunc(p.Accepted, c.isAccepted), fednats.StoredPolicy{Policy: policy, StoredAt: time.Now()})
-	})
+	return c.show(ctx, fleet, func(p *fednats.Policies) { c.acceptIn(p, terms) })
 }
 
 func (c *agreement) revoke(ctx context.Context, fleet *fednats.Fleet) error {
@@ -103,10 +100,18 @@ func (c *agreement) revoke(ctx context.Context, fleet *fednats.Fleet) error {
 		return &exit{code: exitFailed}
 	}
 	fmt.Fprintf(c.std.out, "revoked for %s, %s: %s\n\n", plain(c.key.Peer), plain(c.key.Capability), policyText(c.key.Epoch, c.digest, nil))
-	return c.show(ctx, fleet, func(p *fednats.Policies) {
-		p.Accepted = slices.DeleteFunc(p.Accepted, c.isAccepted)
-		p.Negotiated = slices.DeleteFunc(p.Negotiated, c.isNegotiated)
-	})
+	return c.show(ctx, fleet, c.revokeIn)
+}
+
+// acceptIn and revokeIn do to a list what was done to the fleet.
+func (c *agreement) acceptIn(p *fednats.Policies, terms fedhttp.Terms) {
+	policy := fedhttp.Policy{PolicyKey: c.key, Digest: c.digest, Terms: terms}
+	p.Accepted = append(slices.DeleteFunc(p.Accepted, c.isAccepted), fednats.StoredPolicy{Policy: policy, StoredAt: time.Now()})
+}
+
+func (c *agreement) revokeIn(p *fednats.Policies) {
+	p.Accepted = slices.DeleteFunc(p.Accepted, c.isAccepted)
+	p.Negotiated = slices.DeleteFunc(p.Negotiated, c.isNegotiated)
 }
 
 func (c *agreement) isAccepted(p fednats.StoredPolicy) bool {

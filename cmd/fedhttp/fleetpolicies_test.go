@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fedhttp/fedhttp"
+	"github.com/fedhttp/fedhttp/fednats"
 )
 
 func (f *testFleet) advertise(t *testing.T, epoch uint64, digest string) {
@@ -72,11 +73,38 @@ func TestFleetPolicies(t *testing.T) {
 	f.change(t, "accept", 4, "sha256:a", "-term", "residency=us").want(t, 0,
 		"accepted for org-b, summarize: epoch 4, sha256:a, terms residency=us\n\n",
 		"tasks       go out under sha256:a (accepted) where they ask for no more than residency=us\n")
+	if l := jsonLines(t, f.run(t, "negotiator", "policies", "-json", "-peer", "org-b").out); fmt.Sprint(l[1]["terms"]) != "map[residency:us]" {
+		t.Errorf("%v", l)
+	}
 	f.run(t, "negotiator", "policies", "-peer", "org-b").want(t, 0, "unresolved  epoch 4")
 	f.change(t, "accept", 4, "sha256:a").want(t, 0, "accepted    epoch 4, sha256:a\n", "tasks       go out under sha256:a (accepted)\n")
 	lines = jsonLines(t, f.run(t, "negotiator", "policies", "-json", "-peer", "org-b").out)
-	if len(lines) != 2 || lines[1]["kind"] != "accepted" || lines[1]["terms"] != nil {
+	if terms, there := lines[1]["terms"]; len(lines) != 2 || lines[1]["kind"] != "accepted" || !there || terms != nil {
 		t.Errorf("%v", lines)
+	}
+}
+
+// TestAgreementShown: what was done is shown, however far behind the list is.
+func TestAgreementShown(t *testing.T) {
+	t.Parallel()
+	c := &agreement{key: summarize(4), digest: "d"}
+	accepted := func(epoch uint64, digest string) fednats.StoredPolicy {
+		return fednats.StoredPolicy{Policy: fedhttp.Policy{PolicyKey: summarize(epoch), Digest: digest}}
+	}
+	negotiated := func(epoch uint64, digest string) fednats.StoredNegotiation {
+		return fednats.StoredNegotiation{Negotiation: fedhttp.Negotiation{PolicyKey: summarize(epoch), Digest: digest}}
+	}
+	p := &fednats.Policies{
+		Accepted:   []fednats.StoredPolicy{accepted(4, "d"), accepted(4, "other"), accepted(5, "d")},
+		Negotiated: []fednats.StoredNegotiation{negotiated(4, "d"), negotiated(5, "d")},
+	}
+	c.acceptIn(p, fedhttp.Terms{"residency": "eu"})
+	if len(p.Accepted) != 3 || p.Accepted[2].PolicyKey != c.key || p.Accepted[2].Digest != "d" || p.Accepted[2].Terms["residency"] != "eu" || len(p.Negotiated) != 2 {
+		t.Errorf("accepted: %+v", p)
+	}
+	c.revokeIn(p)
+	if len(p.Accepted) != 2 || p.Accepted[0].Digest != "other" || p.Accepted[1].Epoch != 5 || len(p.Negotiated) != 1 || p.Negotiated[0].Epoch != 5 {
+		t.Errorf("revoked: %+v", p)
 	}
 }
 
