@@ -31,15 +31,19 @@ func fleetOffer(capability string) fedtest.Advertisement {
 // fleetFigures is what the replicas' work left in the peers' books.
 type fleetFigures struct {
 	Denials        int `json:"denials"`
+	Refused        int `json:"refused_locally"`
+	Dropped        int `json:"dropped"` // for the stale anchor
 	AnchorFetches  int `json:"anchor_fetches"`
 	Recovered      int `json:"recovered"`
 	Negotiations   int `json:"negotiations"`
 	Released       int `json:"released"`
 	DeniedAnew     int `json:"denials_after_restart"`
+	RefusedAnew    int `json:"refused_locally_after_restart"`
 	NegotiatedAnew int `json:"negotiations_after_restart"`
 	RanAnew        int `json:"run_after_restart"`
 	WrongPolicy    int `json:"wrong_policy"`
 	SentUnagreed   int `json:"sent_without_agreement"`
+	ServersStarted int `json:"servers_started"`
 
 	escalations map[string]int // on record after the restart, by correlation id
 }
@@ -105,6 +109,9 @@ func runFleet(ctx context.Context, n int, dir string, x *outage, tell func(step 
 		}
 	}
 	f.WrongPolicy, f.SentUnagreed = r.wrongPolicy(), r.sent(fleetOffers[1].Capability)
+	if r.shared() {
+		f.ServersStarted = r.cluster.started
+	}
 	return f, t, nil
 }
 
@@ -206,7 +213,7 @@ func (r *fleetRun) meetDenial(ctx context.Context, f *fleetFigures, t *fleetTime
 		}
 		t.DenialKnown = elapsed(time.Since(start))
 	}
-	r.sendAll(ctx, "denied", fleetTasks, 1, task)
+	f.Refused = r.sendAll(ctx, "denied", fleetTasks, 1, task).refused
 	f.Denials = r.denials()
 	return nil
 }
@@ -218,6 +225,7 @@ func (r *fleetRun) rotate(ctx context.Context, f *fleetFigures) error {
 	}
 	r.sendAll(ctx, "rotated", fleetTasks, fleetCalls, fedhttp.Task{Capability: gated})
 	f.Recovered, f.AnchorFetches = r.ran(gated), r.o.anchorFetches()
+	f.Dropped = r.sent(gated) - f.Recovered
 	return nil
 }
 
@@ -292,7 +300,7 @@ func (r *fleetRun) restart(ctx context.Context, f *fleetFigures, t *fleetTimes) 
 		}
 		f.escalations = stored
 	}
-	r.sendAll(ctx, "denied-anew", fleetTasks, 1, denied)
+	f.RefusedAnew = r.sendAll(ctx, "denied-anew", fleetTasks, 1, denied).refused
 	r.sendAll(ctx, "agreed-anew", fleetTasks, fleetCalls, fedhttp.Task{
 		Capability: fleetOffers[0].Capability, Obligations: obligations, PolicyDeadline: time.Now().Add(patience),
 	})

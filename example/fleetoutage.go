@@ -28,6 +28,7 @@ const (
 // outageFigures is what that left in B's books, and on record in the fleet.
 type outageFigures struct {
 	RightPolicy     int `json:"right_policy"`
+	Pending         int `json:"pending"`
 	Spooled         int `json:"spooled"`
 	Lost            int `json:"lost"`
 	UnsignedAnswers int `json:"unsigned_answers"`
@@ -35,6 +36,7 @@ type outageFigures struct {
 	Escalations     int `json:"escalations"`
 	Denials         int `json:"denials"`
 	DeniedAgain     int `json:"denied_again"`
+	RefusedAgain    int `json:"refused_locally"`
 	// EscalationsKept are on record after the restart.
 	EscalationsKept int `json:"escalations_after_restart"`
 }
@@ -111,9 +113,9 @@ func (x *outage) work(ctx context.Context, r *fleetRun) error {
 		r.sendAll(ctx, "away", outageAgreed, fleetCalls, fedhttp.Task{Capability: fleetOffers[0].Capability, Obligations: obligations})
 	})
 	sending.Go(func() {
-		r.sendAll(ctx, "unagreed", outageUnagreed, fleetCalls, fedhttp.Task{
+		x.f.Pending = r.sendAll(ctx, "unagreed", outageUnagreed, fleetCalls, fedhttp.Task{
 			Capability: fleetOffers[1].Capability, Obligations: obligations, PolicyDeadline: time.Now().Add(200 * time.Millisecond),
-		})
+		}).pending
 	})
 	sending.Go(func() { r.sendAll(ctx, "unsigned", outageUnsigned, fleetCalls, fedhttp.Task{Capability: unsigned}) })
 	for i, one := range r.replicas {
@@ -185,14 +187,16 @@ func (x *outage) knows(one *replica) bool {
 // meetAgain has every replica send a task of each scope that another has met.
 func (x *outage) meetAgain(ctx context.Context, r *fleetRun) {
 	denials := r.denials()
+	var t tally
 	for n, one := range r.replicas {
 		for i := range r.n {
 			for k := range outageScopes {
 				if i != n {
-					_, _ = r.send(ctx, one, outageDenied(fmt.Sprintf("again-%d-%d", n+1, k), i, k))
+					_, err := r.send(ctx, one, outageDenied(fmt.Sprintf("again-%d-%d", n+1, k), i, k))
+					t.count(err)
 				}
 			}
 		}
 	}
-	x.f.DeniedAgain = r.denials() - denials
+	x.f.DeniedAgain, x.f.RefusedAgain = r.denials()-denials, t.refused
 }

@@ -67,18 +67,24 @@ func (r *fleetReport) runShared(ctx context.Context, p *progress) (err error) {
 func (r *fleetReport) missed() []string {
 	n, tasks := r.Replicas, r.Replicas*fleetTasks
 	alone := fleetFigures{
-		Denials: n, AnchorFetches: n, Recovered: tasks, Negotiations: n, Released: tasks,
-		DeniedAnew: n, NegotiatedAnew: n, RanAnew: tasks,
+		Denials: n, Refused: tasks - (n - 1), AnchorFetches: n, Recovered: tasks, Negotiations: n, Released: tasks,
+		DeniedAnew: n, RefusedAnew: tasks - n, NegotiatedAnew: n, RanAnew: tasks,
 	}
-	fleet := fleetFigures{Denials: 1, AnchorFetches: 1, Recovered: tasks, Negotiations: 1, Released: tasks, RanAnew: tasks}
+	fleet := fleetFigures{
+		Denials: 1, Refused: tasks, AnchorFetches: 1, Recovered: tasks, Negotiations: 1, Released: tasks,
+		RefusedAnew: tasks, RanAnew: tasks, ServersStarted: 2*n + 1,
+	}
 	outage := outageFigures{
-		RightPolicy: n * outageAgreed, Spooled: outageScopes + outageUnsigned, UnsignedAnswers: n * outageUnsigned,
-		Escalations: n * outageUnsigned, EscalatedOnce: n * outageUnsigned, EscalationsKept: n * outageUnsigned,
-		Denials: n * outageScopes,
+		RightPolicy: n * outageAgreed, Pending: n * outageUnagreed, Spooled: outageScopes + outageUnsigned,
+		UnsignedAnswers: n * outageUnsigned, Escalations: n * outageUnsigned, EscalatedOnce: n * outageUnsigned,
+		EscalationsKept: n * outageUnsigned, Denials: n * outageScopes, RefusedAgain: n * (n - 1) * outageScopes,
 	}
-	if n == 1 {
-		outage.Spooled = 0 // its server stays
+	if n == 1 { // its server stays
+		fleet.ServersStarted, outage.Spooled = 2, 0
 	}
+	// Of each replica one task at least, and those that were on their way then.
+	alone.Dropped = min(max(r.Alone.Dropped, n), n*fleetCalls)
+	fleet.Dropped = min(max(r.Fleet.Dropped, n), n*fleetCalls)
 	return missedOf(slices.Concat(compared("alone", r.Alone, alone), compared("fleet", r.Fleet, fleet), compared("outage", r.Outage, outage)))
 }
 
@@ -98,11 +104,13 @@ func (r *fleetReport) print(w io.Writer) error {
 	out := &printer{w: w}
 	a, f, o := r.Alone, r.Fleet, r.Outage
 	out.printf("A FLEET  %d of A's replicas, each with a NATS server of its own, all of them with the same work:\n", r.Replicas)
-	out.printf("         %d tasks each in every step. Of what the fleet stores there are %d copies.\n\n", fleetTasks, r.Copies)
+	out.printf("         %d tasks each in every step. Copies of what the fleet stores: %d.\n\n", fleetTasks, r.Copies)
 	out.compare("each alone", "a fleet", []row{
 		{"denials of one scope", a.Denials, f.Denials, "B's policy ledger"},
-		{"anchor fetches after a rotation", a.AnchorFetches, f.AnchorFetches, "B's anchor endpoint"},
-		{"  tasks recovered under the new anchor", a.Recovered, f.Recovered, "B's policy engine"},
+		{"  tasks refused locally, not sent", a.Refused, f.Refused, "A"},
+		{"tasks dropped after a rotation", a.Dropped, f.Dropped, "B's routing layer"},
+		{"  anchor fetches", a.AnchorFetches, f.AnchorFetches, "B's anchor endpoint"},
+		{"  tasks run under the new anchor", a.Recovered, f.Recovered, "B's policy engine"},
 		{"negotiations of one policy", a.Negotiations, f.Negotiations, "C's request log"},
 		{"  held tasks that ran under it", a.Released, f.Released, "B's policy engine"},
 		{"everything restarted: denials anew", a.DeniedAnew, f.DeniedAnew, "B's policy ledger"},
@@ -114,12 +122,14 @@ func (r *fleetReport) print(w io.Writer) error {
 		{"tasks run under the agreed policy", o.RightPolicy, "", "B's policy engine"},
 		{"  under another, in all of the run", f.WrongPolicy, "", "B's policy engine"},
 		{"  sent without an agreement, likewise", f.SentUnagreed, "", "B's request log"},
+		{"  pending: not sent, no agreement", o.Pending, "", "A"},
 		{"answers that tell nothing", o.UnsignedAnswers, "", "B's request log"},
 		{"  their escalations: on record", o.Escalations, "", "the fleet"},
 		{"  once each", o.EscalatedOnce, "", "the fleet"},
 		{"  after the restart of everything", o.EscalationsKept, "", "the fleet"},
 		{"denials, each of another scope", o.Denials, "", "B's policy ledger"},
 		{"  met again by another replica", o.DeniedAgain, "", "B's policy ledger"},
+		{"  refused by another, not sent", o.RefusedAgain, "", "A"},
 		{"writes lost", o.Lost, "", "A"},
 	}
 	if r.Replicas > 1 {

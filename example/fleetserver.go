@@ -24,6 +24,7 @@ import (
 // so that of the last replica is a process of its own.
 type cluster struct {
 	servers []*natsServer
+	started int // how often one was
 }
 
 // serverConfig is a server's folder and addresses, which it keeps when it is stopped.
@@ -93,10 +94,14 @@ func freeAddresses(ctx context.Context, n int) (addresses []string, err error) {
 // start starts those that do not run.
 func (c *cluster) start(ctx context.Context) error {
 	for _, s := range c.servers {
+		if s.runs() {
+			continue
+		}
 		if err := s.start(ctx); err != nil {
 			c.stop()
 			return err
 		}
+		c.started++
 	}
 	return nil
 }
@@ -108,14 +113,13 @@ func (c *cluster) stop() {
 	}
 }
 
+func (s *natsServer) runs() bool { return s.server != nil || s.process != nil }
+
 func (s *natsServer) start(ctx context.Context) (err error) {
-	switch {
-	case s.server != nil || s.process != nil:
-	case s.apart:
-		err = s.startApart(ctx)
-	default:
-		s.server, err = s.cfg.start(ctx)
+	if s.apart {
+		return s.startApart(ctx)
 	}
+	s.server, err = s.cfg.start(ctx)
 	return err
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -53,11 +54,14 @@ func (r *fleetRun) send(ctx context.Context, one *replica, task fedhttp.Task) (f
 	return one.send(ctx, r.o.b.URL+"/"+task.Capability+"/"+task.ID, task)
 }
 
+// tally is how many tasks were not sent, by A's own word.
+type tally struct{ refused, pending int }
+
 // sendAll sends tasks that are alike over every replica, so many of each at a time.
-// What becomes of them is counted by B.
-func (r *fleetRun) sendAll(ctx context.Context, name string, tasks, atATime int, like fedhttp.Task) {
+// What becomes of those that are sent is counted by B.
+func (r *fleetRun) sendAll(ctx context.Context, name string, tasks, atATime int, like fedhttp.Task) (t tally) {
+	var mu sync.Mutex
 	var work sync.WaitGroup
-	defer work.Wait()
 	for i, one := range r.replicas {
 		left := make(chan int, tasks)
 		for k := range tasks {
@@ -69,10 +73,24 @@ func (r *fleetRun) sendAll(ctx context.Context, name string, tasks, atATime int,
 				for k := range left {
 					task := like
 					task.ID = fmt.Sprintf("%s-%d-%d", name, i+1, k)
-					_, _ = r.send(ctx, one, task)
+					_, err := r.send(ctx, one, task)
+					mu.Lock()
+					t.count(err)
+					mu.Unlock()
 				}
 			})
 		}
+	}
+	work.Wait()
+	return t
+}
+
+func (t *tally) count(err error) {
+	switch {
+	case errors.Is(err, fedhttp.ErrScopeDenied):
+		t.refused++
+	case errors.Is(err, fedhttp.ErrPolicyUnresolved):
+		t.pending++
 	}
 }
 
