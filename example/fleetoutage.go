@@ -65,8 +65,10 @@ func (x *outage) play(ctx context.Context, r *fleetRun, t *fleetTimes) error {
 	if err := x.work(ctx, r); err != nil {
 		return err
 	}
-	s := last.fleet.Status()
-	x.f.Spooled = s.Denials.Waiting + s.Escalations.Waiting
+	if r.n > 1 {
+		s := last.fleet.Status()
+		x.f.Spooled = s.Denials.Waiting + s.Escalations.Waiting
+	}
 	if err := r.cluster.start(ctx); err != nil {
 		return err
 	}
