@@ -48,16 +48,18 @@ func runFleetJSON(t *testing.T, n string) (r fleetReport) {
 	return seconds.fleetReport
 }
 
-// TestFleet checks every figure. All are exact but those of the tasks that were on
-// their way when the anchor was rotated.
+// TestFleet checks every figure. All are exact but what depends on which tasks were
+// on their way: those that a rotated anchor drops, and what the replicas that are
+// alone ask for.
 func TestFleet(t *testing.T) {
 	fedtest.CheckLeaks(t)
 	got := runFleetJSON(t, "3")
 	want := fleetReport{
 		Replicas: 3, Copies: 3,
 		Alone: fleetFigures{
-			Denials: 3, Refused: 58, Dropped: got.Alone.Dropped, AnchorFetches: 3, Recovered: 60, Negotiations: 3, Released: 60,
-			DeniedAnew: 3, RefusedAnew: 57, NegotiatedAnew: 3, RanAnew: 60,
+			Denials: 3, Refused: 58, Dropped: got.Alone.Dropped, AnchorFetches: 3, Recovered: 60,
+			Negotiations: got.Alone.Negotiations, Released: 60,
+			DeniedAnew: 3, RefusedAnew: 57, NegotiatedAnew: got.Alone.NegotiatedAnew, RanAnew: 60,
 		},
 		Fleet: fleetFigures{
 			Denials: 1, Refused: 60, Dropped: got.Fleet.Dropped, AnchorFetches: 1, Recovered: 60, Negotiations: 1, Released: 60,
@@ -77,6 +79,10 @@ func TestFleet(t *testing.T) {
 		}
 	}
 	got.Alone.Dropped, got.Fleet.Dropped = 12, 12 // the most
+	if got.Alone.Negotiations < 3 || got.Alone.NegotiatedAnew < 3 {
+		t.Errorf("%+v: fewer negotiations than replicas", got.Alone)
+	}
+	got.Alone.Negotiations, got.Alone.NegotiatedAnew = 3, 3
 	checkFleetMissed(t, got)
 }
 
@@ -87,8 +93,9 @@ func TestFleetOfOne(t *testing.T) {
 	want := fleetReport{
 		Replicas: 1, Copies: 1,
 		Alone: fleetFigures{
-			Denials: 1, Refused: 20, Dropped: got.Alone.Dropped, AnchorFetches: 1, Recovered: 20, Negotiations: 1, Released: 20,
-			DeniedAnew: 1, RefusedAnew: 19, NegotiatedAnew: 1, RanAnew: 20,
+			Denials: 1, Refused: 20, Dropped: got.Alone.Dropped, AnchorFetches: 1, Recovered: 20,
+			Negotiations: got.Alone.Negotiations, Released: 20,
+			DeniedAnew: 1, RefusedAnew: 19, NegotiatedAnew: got.Alone.NegotiatedAnew, RanAnew: 20,
 		},
 		Fleet: fleetFigures{
 			Denials: 1, Refused: 20, Dropped: got.Fleet.Dropped, AnchorFetches: 1, Recovered: 20, Negotiations: 1, Released: 20,
@@ -116,11 +123,15 @@ func checkFleetMissed(t *testing.T, r fleetReport) {
 			if tag == "" {
 				continue
 			}
-			v.Field(i).SetInt(v.Field(i).Int() + 1)
+			change := int64(1)
+			if figures == any(&r.Alone) && strings.HasPrefix(tag, "negotiations") {
+				change = -1 // there may be more
+			}
+			v.Field(i).SetInt(v.Field(i).Int() + change)
 			if missed := r.missed(); len(missed) != 1 || !strings.Contains(missed[0], "."+tag+" is ") {
 				t.Errorf("%s: %q", tag, missed)
 			}
-			v.Field(i).SetInt(v.Field(i).Int() - 1)
+			v.Field(i).SetInt(v.Field(i).Int() - change)
 		}
 	}
 }

@@ -82,6 +82,8 @@ func (r *fleetReport) missed() []string {
 	if n == 1 { // its server stays
 		fleet.ServersStarted, outage.Spooled = 2, 0
 	}
+	// A task that is looked at just as its policy is agreed may have it asked for again.
+	alone.Negotiations, alone.NegotiatedAnew = max(r.Alone.Negotiations, n), max(r.Alone.NegotiatedAnew, n)
 	// Of each replica one task at least, and those that were on their way then.
 	alone.Dropped = min(max(r.Alone.Dropped, n), n*fleetCalls)
 	fleet.Dropped = min(max(r.Fleet.Dropped, n), n*fleetCalls)
