@@ -153,6 +153,21 @@ func TestAllEscalations(t *testing.T) {
 	if len(all) != 2 || all[0].ID != before[1].ID || all[1].ID != before[0].ID || all[1].AckedBy != "alice" || all[0].AckedBy != "" {
 		t.Errorf("%+v", all)
 	}
+	// One that is acknowledged while it is read comes twice.
+	stream, err := f.js.Stream(t.Context(), f.names.escalations())
+	must(t, err)
+	cfg := stream.CachedInfo().Config
+	cfg.MaxMsgsPerSubject = 2
+	_, err = f.js.UpdateStream(t.Context(), cfg)
+	must(t, err)
+	must(t, f.AckEscalation(t.Context(), before[1].ID, "bob"))
+	if n := messages(t, f, f.names.escalations()); n != 3 {
+		t.Fatalf("%d messages, want 3", n)
+	}
+	all, err = f.AllEscalations(t.Context())
+	if err != nil || len(all) != 2 || all[0].ID != before[1].ID || all[0].AckedBy != "bob" {
+		t.Errorf("%+v, %v", all, err)
+	}
 	one, err := f.Escalation(t.Context(), before[0].ID)
 	if err != nil || one.ID != before[0].ID || one.AckedBy != "alice" || one.From != "a" || one.Decision.TaskID != "0" || one.StoredAt.IsZero() {
 		t.Errorf("%+v, %v", one, err)

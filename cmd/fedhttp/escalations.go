@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -85,12 +84,12 @@ func (c *escalationList) hides(e *fednats.StoredEscalation) bool {
 // goOn shows those that are open, those that come, and of what it has shown what is
 // acknowledged.
 func (c *escalationList) goOn(ctx context.Context, fleet *fednats.Fleet) error {
-	ctx, stop := context.WithCancelCause(ctx)
+	telling, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	open := map[string]bool{}
 	first := true
-	err := fleet.FollowEscalations(ctx, func(e fednats.StoredEscalation) {
-		if ctx.Err() != nil || c.hides(&e) && !open[e.ID] {
+	err := fleet.FollowEscalations(telling, func(e fednats.StoredEscalation) {
+		if telling.Err() != nil || c.hides(&e) && !open[e.ID] {
 			return
 		}
 		if open[e.ID] = true; e.AckedBy != "" {
@@ -101,7 +100,7 @@ func (c *escalationList) goOn(ctx context.Context, fleet *fednats.Fleet) error {
 		}
 		first = false
 	})
-	if errors.Is(err, context.Canceled) {
+	if ctx.Err() != nil {
 		return nil // interrupted, as it has to be
 	}
 	return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -21,7 +22,7 @@ func TestEscalations(t *testing.T) {
 	r := f.run(t, "operator", "escalations")
 	r.want(t, 0, "capability      summarize\n", "task            t1\n", "what            ambiguous, no_signal\n",
 		"delivery        possible\n", "correlation id  c-t1\n", "evidence        header=policy\n", "by              replica-1\n", "s ago\n",
-		"peer says       because\\x1b[2J\\n\\u202e\\u009b31m\\U0001f600</script>\n", "under           sha256:a\n")
+		"peer says       because\\x1b[2J\\n\\u202e\\u009b31m\\U0001f600</script>\\x7f\n", "under           sha256:a\n")
 	if strings.ContainsFunc(r.out, unprintable) || strings.Contains(r.out, strings.Repeat("x", maxShown+1)) {
 		t.Errorf("not printable, or not bounded: %q", r.out)
 	}
@@ -110,6 +111,29 @@ func TestFollowRestart(t *testing.T) {
 		}
 		if r := f.stop(); r.code != 0 || !strings.Contains(r.err, "RECONNECTING") {
 			t.Errorf("%+v", r)
+		}
+	}
+}
+
+// noRoom is a disk that is full.
+type noRoom struct{}
+
+func (noRoom) Write([]byte) (int, error) { return 0, errors.New("no room") }
+
+// TestFleetNoRoom: what could not be printed is no success.
+func TestFleetNoRoom(t *testing.T) {
+	t.Parallel()
+	f := newTestFleet(t)
+	f.escalate(t, "t1", nil)
+	f.advertise(t, 1, "sha256:one")
+	f.waits(t, 1, "sha256:one", fedhttp.Terms{"residency": "eu"})
+	for _, more := range [][]string{nil, {"-json"}, {"-follow"}, {"-follow", "-json"}} {
+		for command, user := range map[string]string{"escalations": "operator", "policies": "negotiator"} {
+			var errs strings.Builder
+			args := f.args(user, append([]string{command}, more...)...)
+			if code := run(t.Context(), args, streams{strings.NewReader(""), noRoom{}, &errs}); code != exitFailed || errs.String() != "fedhttp: no room\n" {
+				t.Errorf("%s %v: exit code %d, %q", command, more, code, errs.String())
+			}
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"os"
@@ -150,7 +151,8 @@ type following struct {
 
 func follow(t *testing.T, args []string) *following {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, interrupt := context.WithCancelCause(t.Context())
+	cancel := func() { interrupt(errors.New("as signal.NotifyContext has it: interrupt signal received")) }
 	in, out := io.Pipe()
 	f := &following{t: t, lines: make(chan string, 1000)}
 	done := make(chan result, 1)
@@ -216,7 +218,7 @@ func jsonLines(t *testing.T, out string) []map[string]any {
 }
 
 // hostile is what nothing that is printed may have as it is.
-const hostile = "\x1b[2J\n\u202e\u009b31m\U0001F600</script>"
+const hostile = "\x1b[2J\n\u202e\u009b31m\U0001F600</script>\x7f"
 
 // TestFleetErrors: an error names what to look at, and whatever fails, no password is printed.
 func TestFleetErrors(t *testing.T) {

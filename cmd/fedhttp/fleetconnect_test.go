@@ -7,6 +7,9 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"math/big"
 	"net"
@@ -74,6 +77,23 @@ func TestFleetTLS(t *testing.T) {
 	plaintext := startServer(t, nil).URL()
 	runWith(t, "", "escalations", "-nats", plaintext, "-tls-ca", file).want(t, exitFailed, "see to --tls-ca")
 	runWith(t, "", "escalations", "-nats", strings.Replace(plaintext, "nats://", "tls://", 1)).want(t, exitFailed, "secure connection not available")
+}
+
+// TestRemedy: a server that refuses our certificate is heard of in one of several ways.
+func TestRemedy(t *testing.T) {
+	t.Parallel()
+	a := &fleetAccess{timeout: time.Second}
+	for _, err := range []error{
+		fmt.Errorf("%w: connection closed by remote after TLS handshake: %w", nats.ErrTLS, io.EOF),
+		&net.OpError{Op: "remote error", Err: errors.New("tls: certificate required")},
+	} {
+		if text := a.remedy(fmt.Errorf("fednats: %w", err), "tls://a", operator).Error(); !strings.Contains(text, "see to --tls-cert") {
+			t.Error(text)
+		}
+	}
+	if text := a.remedy(&net.OpError{Op: "dial", Err: errors.New("no route")}, "tls://a", operator).Error(); text != "tls://a: dial: no route" {
+		t.Error(text)
+	}
 }
 
 func TestFleetCreds(t *testing.T) {

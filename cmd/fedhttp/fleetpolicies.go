@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -98,14 +97,14 @@ func waitOf(u fedhttp.Unresolved) wait {
 
 // goOn shows what comes after the waits that were read.
 func (c *policyList) goOn(ctx context.Context, fleet *fednats.Fleet, read []fedhttp.Unresolved) error {
-	ctx, stop := context.WithCancelCause(ctx)
+	telling, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	old := make(map[wait]bool, len(read))
 	for _, u := range read {
 		old[waitOf(u)] = true
 	}
-	err := fleet.FollowUnresolved(ctx, func(u fedhttp.Unresolved) {
-		if ctx.Err() != nil || old[waitOf(u)] || c.peer != "" && u.Peer != c.peer {
+	err := fleet.FollowUnresolved(telling, func(u fedhttp.Unresolved) {
+		if telling.Err() != nil || old[waitOf(u)] || c.peer != "" && u.Peer != c.peer {
 			return
 		}
 		var err error
@@ -118,7 +117,7 @@ func (c *policyList) goOn(ctx context.Context, fleet *fednats.Fleet, read []fedh
 			stop(failed(err))
 		}
 	})
-	if errors.Is(err, context.Canceled) {
+	if ctx.Err() != nil {
 		return nil // interrupted, as it has to be
 	}
 	return err

@@ -55,7 +55,7 @@ func TestFleetPolicies(t *testing.T) {
 
 	r := f.run(t, "negotiator", "policies")
 	r.want(t, 0, "org-b  summarize\n  advertised  epoch 4, sha256:a, since ",
-		"  unresolved  epoch 4, sha256:a: not_accepted, for tasks with residency=eu\\x1b[2J\\n\\u202e\\u009b31m\\U0001f600</script>, ",
+		"  unresolved  epoch 4, sha256:a: not_accepted, for tasks with residency=eu\\x1b[2J\\n\\u202e\\u009b31m\\U0001f600</script>\\x7f, ",
 		"  tasks       wait, where they have obligations: sha256:a of epoch 4 is not agreed to\n",
 		"org-c\\u009b  c\n", "d\\u202exxx", "negotiated  epoch 1, negotiated, terms residency=eu\\x1b, until ", ", in 2d\n",
 		"tasks       go out under negotiated (negotiated) where they ask for no more than residency=eu\\x1b\n")
