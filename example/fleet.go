@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fedhttp/fedhttp"
+	"github.com/fedhttp/fedhttp/fednats"
 	"github.com/fedhttp/fedhttp/fedtest"
 )
 
@@ -105,6 +106,7 @@ func runFleet(ctx context.Context, n int, dir string, x *outage, tell func(step 
 			err = context.Cause(ctx)
 		}
 		if err != nil {
+			fail(err) // what still waits for something gives up
 			return f, t, fmt.Errorf("%s: %w", s.title, err)
 		}
 	}
@@ -122,8 +124,8 @@ type fleetStep struct {
 
 // fleetCopies is how many servers keep what a fleet of n stores.
 func fleetCopies(n int) int {
-	if n == 1 {
-		return 1
+	if n < 3 {
+		return 1 // of two copies neither is a majority
 	}
 	return 3
 }
@@ -144,16 +146,15 @@ func (r *fleetRun) shared() bool { return r.cluster != nil }
 // open makes the replicas.
 func (r *fleetRun) open(ctx context.Context) error {
 	for i := range r.n {
-		one := &replica{}
+		var fleet *fednats.Fleet
 		if r.shared() {
-			fleet, closeFleet, err := openFleet(ctx, r.cluster.servers[i], fleetCopies(r.n))
+			part, closePart, err := openFleet(ctx, r.cluster.servers[i], fleetCopies(r.n))
 			if err != nil {
 				return fmt.Errorf("replica %d: %w", i+1, err)
 			}
-			r.closing = append(r.closing, closeFleet)
-			one.fleet = fleet
+			fleet, r.closing = part, append(r.closing, closePart)
 		}
-		one, err := newReplica(ctx, r.o, one.fleet, r.fail)
+		one, err := newReplica(ctx, r.o, fleet, r.fail)
 		if err != nil {
 			return fmt.Errorf("replica %d: %w", i+1, err)
 		}

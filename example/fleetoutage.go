@@ -147,12 +147,7 @@ func (x *outage) count(ctx context.Context, r *fleetRun) error {
 			x.answered[e.CorrelationID] = true
 		}
 	}
-	var stored map[string]int
-	var err error
-	await(ctx, patience, func() bool { // a leader may have to be elected first
-		stored, err = storedEscalations(ctx, r.replicas[0].fleet)
-		return err == nil
-	})
+	stored, err := storedEscalations(ctx, r.replicas[0].fleet)
 	if err != nil {
 		return err
 	}

@@ -143,9 +143,17 @@ func negotiate(ctx context.Context, o *organisations, fleet *fednats.Fleet, writ
 	}
 }
 
-// storedEscalations counts what the fleet has on record, by correlation id.
+// storedEscalations counts what the fleet has on record, by correlation id. A
+// question that comes while a leader is elected may get no answer: it is asked again.
 func storedEscalations(ctx context.Context, fleet *fednats.Fleet) (map[string]int, error) {
-	list, err := fleet.Escalations(ctx)
+	var list []fednats.StoredEscalation
+	var err error
+	await(ctx, patience, func() bool {
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		list, err = fleet.Escalations(ctx)
+		return err == nil
+	})
 	stored := map[string]int{}
 	for _, e := range list {
 		stored[e.Decision.CorrelationID]++

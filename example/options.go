@@ -31,10 +31,9 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.BoolVar(&o.json, "json", false, "print the figures as one JSON object and nothing else")
 	flags.BoolVar(&o.wire, "wire", false, "count instead how often one request reaches a server that does not answer it,\nwith net/http and with fedhttp, and print a Markdown table")
 	flags.BoolVar(&o.tls, "tls", false, "run the first incident alone, with real certificates: what is stale is a CA that B has rotated")
-	flags.Func("fleet", fmt.Sprintf("run instead `N` replicas of A that share what they know over NATS, each with a server\nof its own, beside N that are alone: 1, or 3 to %d", maxFleet), func(s string) (err error) {
-		// Of two servers neither can do without the other.
-		if o.fleet, err = strconv.Atoi(s); err != nil || o.fleet < 1 || o.fleet == 2 || o.fleet > maxFleet {
-			return fmt.Errorf("want 1, or 3 to %d", maxFleet)
+	flags.Func("fleet", fmt.Sprintf("run instead `N` replicas of A, 1 to %d, that share what they know over NATS, each with a\nserver of its own, beside N that are alone", maxFleet), func(s string) (err error) {
+		if o.fleet, err = strconv.Atoi(s); err != nil || o.fleet < 1 || o.fleet > maxFleet {
+			return fmt.Errorf("want a number from 1 to %d", maxFleet)
 		}
 		return nil
 	})
