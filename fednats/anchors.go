@@ -152,7 +152,7 @@ func (s *sharedAnchors) shared(ctx, within context.Context, peer string) (a fedh
 			}
 			continue
 		}
-		if !errors.Is(err, jetstream.ErrKeyExists) {
+		if !isConflict(err) { // else somebody has the lease
 			return a, 0, err
 		}
 		if !sleep(within, leasePoll) {
