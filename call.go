@@ -191,13 +191,12 @@ func (c *call) end(r refusal) (*http.Response, error) {
 	c.outcome, c.reason = r.outcome, r.reason
 	kind, escalated := c.escalation()
 	c.escalated = escalated
-	d := c.decision()
 	if escalated {
-		c.t.escalate(c.Context, Escalation{Kind: kind, Decision: d, At: time.Now()})
+		c.t.escalate(c.Context, Escalation{Kind: kind, Decision: c.decision(), At: time.Now()})
 	}
-	c.t.metrics.decision(c, &d)
-	c.t.logDecision(c, &d, kind, r.err)
-	c.t.tracing.endCall(c, &d)
+	c.t.metrics.decision(c)
+	c.t.logDecision(c, kind, r.err)
+	c.t.tracing.endCall(c)
 	switch a := c.last; {
 	case a == nil:
 	case a.resp != nil:
@@ -205,7 +204,7 @@ func (c *call) end(r refusal) (*http.Response, error) {
 	default:
 		a.close()
 	}
-	return nil, &Error{Decision: d, Err: r.err}
+	return nil, &Error{Decision: c.decision(), Err: r.err}
 }
 
 // decision is what the call came to. It is put together when it is asked for:

@@ -38,16 +38,17 @@ var logLevels = [...]slog.Level{
 // logDecision writes the line of a call that has ended. kind is that of its
 // escalation, where d says that there is one; without an Escalator the line is all
 // that there is of it.
-func (t *Transport) logDecision(c *call, d *Decision, kind EscalationKind, cause error) {
-	if d.Outcome == OutcomeDelivered {
+func (t *Transport) logDecision(c *call, kind EscalationKind, cause error) {
+	if c.outcome == OutcomeDelivered {
 		return
 	}
+	d := c.decision()
 	level := logLevels[d.Outcome]
 	key := logKey{notDelivered, d.Peer, d.Outcome, d.Reason}
 	if !t.logs(c, level) || !t.logged.allow(key, time.Now(), t.logSuppressed) {
 		return
 	}
-	attrs := append(make([]slog.Attr, 0, 20), decisionAttrs(d)...)
+	attrs := append(make([]slog.Attr, 0, 20), decisionAttrs(&d)...)
 	if d.Escalated {
 		attrs = append(attrs, slog.String("escalation", kind.String()))
 	}

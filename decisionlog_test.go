@@ -51,8 +51,8 @@ func TestLogLevels(t *testing.T) {
 		outcome := Outcome(i)
 		var log vtLog
 		tr := newTestTransport(t, Config{Logger: log.json(slog.LevelDebug), Peers: []Peer{testPeer("b", "https://b.example")}})
-		c := &call{preflight: preflight{Context: t.Context(), t: tr}}
-		tr.logDecision(c, &Decision{Outcome: outcome}, 0, nil)
+		c := &call{preflight: preflight{Context: t.Context(), t: tr, task: &noTask}, outcome: outcome}
+		tr.logDecision(c, 0, nil)
 		level, logged := want[outcome]
 		lines := log.logged(t)
 		if logged != (len(lines) == 1) {

@@ -172,19 +172,19 @@ func newOption(attrs ...attribute.KeyValue) *option {
 }
 
 // decision counts a call that has ended.
-func (m *metrics) decision(c *call, d *Decision) {
+func (m *metrics) decision(c *call) {
 	if !m.on() {
 		return
 	}
-	l := &m.unknown
+	l, peer := &m.unknown, ""
 	if c.peer != nil {
-		l = &c.peer.labels
+		l, peer = &c.peer.labels, c.peer.ID
 	}
-	m.decisions.Add(c, 1, l.of(labelKey{outcome: d.Outcome, reason: d.Reason}, func() *option {
+	m.decisions.Add(c, 1, l.of(labelKey{outcome: c.outcome, reason: c.reason}, func() *option {
 		var attrs attributes
-		attrs.text(attrPeer, d.Peer)
-		attrs.text(attrOutcome, d.Outcome.String())
-		attrs.text(attrReason, d.Reason.String())
+		attrs.text(attrPeer, peer)
+		attrs.text(attrOutcome, c.outcome.String())
+		attrs.text(attrReason, c.reason.String())
 		return newOption(attrs...)
 	}).add...)
 }

@@ -182,11 +182,12 @@ func (a *attributes) text(key attribute.Key, value string) {
 }
 
 // endCall puts the decision on the call's span and ends it.
-func (t *tracing) endCall(c *call, d *Decision) {
+func (t *tracing) endCall(c *call) {
 	if !c.span.recording() {
 		c.span.End()
 		return
 	}
+	d := c.decision()
 	attrs := c.attributes()
 	attrs.text(attrPeer, d.Peer)
 	attrs.text(attrCapability, sanitize(d.Capability))
