@@ -58,8 +58,7 @@ func BenchmarkReplay(b *testing.B) {
 	must(b, err)
 	defer conn.Close()
 	for n := range pairs {
-		k := fedhttp.PolicyKey{Peer: fmt.Sprintf("org-%d", n/10), Capability: fmt.Sprintf("capability-%d", n%10), Epoch: 4}
-		v := newPolicyValue(k, "sha256:"+fmt.Sprintf("%064d", n), nil)
+		v := replayed(n)
 		value, err := encode(v)
 		must(b, err)
 		for _, kind := range []string{kindAdvertised, kindAccepted} {
@@ -85,11 +84,42 @@ func BenchmarkReplay(b *testing.B) {
 		book := feed1(b, f)
 		b.StopTimer()
 		b.ReportMetric((heap()-before)/(2*pairs), "heap-B/key")
-		wantBasis(b, book, fedhttp.PolicyKey{Peer: "org-4999", Capability: "capability-9", Epoch: 4}, "accepted sha256:"+fmt.Sprintf("%064d", pairs-1))
+		wantBasis(b, book, replayed(pairs-1).key(), "accepted "+string(replayed(pairs-1).Digest))
 		closeFleet(b, f)
 		b.StartTimer()
 	}
 	b.ReportMetric(float64(mustStream(b, writer).CachedInfo().State.Bytes)/(2*pairs), "stored-B/key")
+}
+
+// BenchmarkFeed is the replica's own part of a replay: 100,000 revisions into a book.
+func BenchmarkFeed(b *testing.B) {
+	const pairs = 50_000
+	var entries []entry
+	for n := range pairs {
+		v := replayed(n)
+		value, err := encode(v)
+		must(b, err)
+		for _, kind := range []string{kindAdvertised, kindAccepted} {
+			entries = append(entries, entry{key: v.name(kind), revision: uint64(len(entries) + 1), value: value})
+		}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		d := newFeed(&Fleet{}, new(fedhttp.PolicyBook))
+		d.begin()
+		for _, e := range entries {
+			d.apply(e)
+		}
+		d.end()
+		wantBasis(b, d.book, replayed(pairs-1).key(), "accepted "+string(replayed(pairs-1).Digest))
+	}
+}
+
+// replayed is the policy that is advertised and accepted as number n.
+func replayed(n int) *policyValue {
+	k := fedhttp.PolicyKey{Peer: fmt.Sprintf("org-%d", n/10), Capability: fmt.Sprintf("capability-%d", n%10), Epoch: 4}
+	v := newPolicyValue(k, "sha256:"+fmt.Sprintf("%064d", n), nil)
+	return &v
 }
 
 // BenchmarkDenied is what a call pays for a ledger that is shared.

@@ -31,8 +31,7 @@ func (f *Fleet) Feed(ctx context.Context, book *fedhttp.PolicyBook) error {
 			book.SetStale(stale)
 		}
 	})
-	feed := &feed{f: f, book: book, hashed: map[string]policyValue{}, negotiated: map[string]fedhttp.Negotiation{}}
-	w := f.watch(f.names.policies(), feed, fresh)
+	w := f.watch(f.names.policies(), newFeed(f, book), fresh)
 	select {
 	case <-w.ready:
 		return nil
@@ -47,24 +46,30 @@ func (f *Fleet) Feed(ctx context.Context, book *fedhttp.PolicyBook) error {
 type feed struct {
 	f    *Fleet
 	book *fedhttp.PolicyBook
-	// known has every key that is in force, and for those that do not say it
-	// themselves what they are.
-	known  map[string]struct{}
-	hashed map[string]policyValue
+	// known has every key that is in force, and in which reading of the bucket it
+	// was seen last; hashed what those are that do not say it themselves.
+	known   map[string]uint32
+	reading uint32
+	hashed  map[string]policyValue
 	// negotiated is what of the book would go with an acceptance of its digest.
 	negotiated map[string]fedhttp.Negotiation
-	seen       map[string]struct{} // between begin and end
 }
 
-func (d *feed) begin() { d.seen = make(map[string]struct{}, len(d.known)) }
+func newFeed(f *Fleet, book *fedhttp.PolicyBook) *feed {
+	return &feed{
+		f: f, book: book,
+		known: map[string]uint32{}, hashed: map[string]policyValue{}, negotiated: map[string]fedhttp.Negotiation{},
+	}
+}
+
+func (d *feed) begin() { d.reading++ }
 
 func (d *feed) end() {
-	for key := range d.known {
-		if _, ok := d.seen[key]; !ok {
+	for key, reading := range d.known {
+		if reading != d.reading {
 			d.undo(key)
 		}
 	}
-	d.seen = nil
 }
 
 func (d *feed) apply(e entry) {
@@ -81,14 +86,8 @@ func (d *feed) apply(e entry) {
 		d.undo(e.key)
 		return
 	}
-	if d.known == nil {
-		d.known = make(map[string]struct{})
-	}
-	d.known[e.key] = struct{}{}
-	if d.seen != nil {
-		d.seen[e.key] = struct{}{}
-	}
-	if _, _, ok := nameOnly(e.key); !ok {
+	d.known[e.key] = d.reading
+	if hasHash(e.key) {
 		d.hashed[e.key] = v
 	}
 }

@@ -164,3 +164,27 @@ func TestTokens(t *testing.T) {
 		}
 	}
 }
+
+// TestDecode: a reader that is used again has nothing left of what came before.
+func TestDecode(t *testing.T) {
+	t.Parallel()
+	type value struct {
+		A string `json:"a"`
+	}
+	for n, c := range []struct{ text, want string }{
+		{`{"a":"1"}`, "1"}, {`{"a":"2"}  `, "2"}, {`  {"a":"3"}`, "3"}, {`{}`, ""}, {`{"a":"4"}{"a":"5"}`, "error"},
+		{`{"a":"6"}`, "6"}, {`{"a":"7"`, "error"}, {`"b"}`, "error"}, {``, "error"}, {`{"b":""}`, "error"}, {`{"a":"8"}x`, "error"},
+		{`null`, ""}, {`{"a":"9"}` + strings.Repeat(" ", maxValue), "error"}, {`{"a":"10"}`, "10"},
+	} {
+		var v value
+		got := ""
+		if err := decode([]byte(c.text), &v); err != nil {
+			got = "error"
+		} else {
+			got = v.A
+		}
+		if got != c.want {
+			t.Errorf("value %d: %q, want %q", n, got, c.want)
+		}
+	}
+}

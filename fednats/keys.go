@@ -20,15 +20,17 @@ import (
 // with the one they were found under.
 const maxPlain = 96
 
-func token(s string) string {
+func token(s string) string { return string(appendToken(nil, s)) }
+
+func appendToken(b []byte, s string) []byte {
 	switch {
 	case len(s) > maxPlain:
 		sum := sha256.Sum256([]byte(s))
-		return "/" + base64.RawURLEncoding.EncodeToString(sum[:])
+		return base64.RawURLEncoding.AppendEncode(append(b, '/'), sum[:])
 	case isPlainToken(s):
-		return s
+		return append(b, s...)
 	default:
-		return "=" + base64.RawURLEncoding.EncodeToString([]byte(s))
+		return base64.RawURLEncoding.AppendEncode(append(b, '='), []byte(s))
 	}
 }
 
@@ -45,6 +47,9 @@ func untoken(t string) (string, bool) {
 	}
 	return s, token(s) == t && !strings.HasPrefix(t, "/")
 }
+
+// hasHash reports whether a token of a key is a hash.
+func hasHash(key string) bool { return strings.Contains(key, "./") }
 
 func isPlainToken(s string) bool {
 	for i := range len(s) {

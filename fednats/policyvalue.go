@@ -63,15 +63,19 @@ func (v *policyValue) terms() fedhttp.Terms {
 }
 
 // name returns the key that a record of the kind has in the bucket.
-func (v *policyValue) name(kind string) string {
-	tokens := []string{kind, token(string(v.Peer)), token(string(v.Capability))}
+func (v *policyValue) name(kind string) string { return string(v.appendName(nil, kind)) }
+
+func (v *policyValue) appendName(b []byte, kind string) []byte {
+	b = append(append(b, kind...), '.')
+	b = append(appendToken(b, string(v.Peer)), '.')
+	b = appendToken(b, string(v.Capability))
 	if kind != kindAdvertised {
-		tokens = append(tokens, strconv.FormatUint(v.Epoch, 10))
+		b = strconv.AppendUint(append(b, '.'), v.Epoch, 10)
 	}
 	if kind == kindAccepted {
-		tokens = append(tokens, token(string(v.Digest)))
+		b = appendToken(append(b, '.'), string(v.Digest))
 	}
-	return strings.Join(tokens, ".")
+	return b
 }
 
 // check names what no record can have.
@@ -110,7 +114,7 @@ func readPolicy(key string, value []byte) (kind string, v policyValue, err error
 	if err := v.check(kind); err != nil {
 		return kind, v, err
 	}
-	if v.name(kind) != key {
+	if string(v.appendName(make([]byte, 0, 256), kind)) != key {
 		return kind, v, fmt.Errorf("the value is of another key: peer %s, capability %s, epoch %d",
 			quote(string(v.Peer)), quote(string(v.Capability)), v.Epoch)
 	}
