@@ -45,13 +45,14 @@ func testCertificate(t testing.TB, ca bool) *x509.Certificate {
 	return c
 }
 
-// fetchAll has every source fetch at the same time.
-func fetchAll(t *testing.T, sources []fedhttp.AnchorSource) []fedhttp.Anchor {
+// fetchAll has every source fetch at the same time, and counts those that have begun.
+func fetchAll(t *testing.T, sources []fedhttp.AnchorSource, begun *atomic.Int64) []fedhttp.Anchor {
 	t.Helper()
 	anchors := make([]fedhttp.Anchor, len(sources))
 	var all sync.WaitGroup
 	for n, s := range sources {
 		all.Go(func() {
+			begun.Add(1)
 			var err error
 			if anchors[n], err = s.FetchAnchor(t.Context(), "org-b"); err != nil {
 				t.Errorf("replica %d: %v", n, err)
@@ -66,19 +67,23 @@ func TestAnchorsFetchedOnce(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, t.TempDir())
 	issued, root := time.Now().Add(-time.Minute).UTC().Round(0), testCertificate(t, true)
-	source := &countingSource{fetch: func(_ context.Context, n int64) (fedhttp.Anchor, error) {
-		time.Sleep(50 * time.Millisecond) // all are there before the first has its answer
+	const replicas = 8
+	var begun atomic.Int64
+	source := &countingSource{fetch: func(ctx context.Context, n int64) (fedhttp.Anchor, error) {
+		for begun.Load()%replicas != 0 && ctx.Err() == nil { // all are there before the first has its answer
+			sleep(ctx, time.Millisecond)
+		}
 		return fedhttp.Anchor{
 			Version: fmt.Sprint("v", n), IssuedAt: issued, ExpiresAt: issued.Add(time.Hour), RefreshHint: 5 * time.Second,
 			Certificates: []*x509.Certificate{root},
 		}, nil
 	}}
 	var sources []fedhttp.AnchorSource
-	for n := range 8 {
+	for n := range replicas {
 		sources = append(sources, open(t, s, Config{Name: fmt.Sprint(n)}).Anchors(source))
 	}
 	for round := int64(1); round <= 3; round++ {
-		for n, a := range fetchAll(t, sources) {
+		for n, a := range fetchAll(t, sources, &begun) {
 			if a.Version != fmt.Sprint("v", round) || !a.IssuedAt.Equal(issued) || !a.ExpiresAt.Equal(issued.Add(time.Hour)) ||
 				a.RefreshHint != 5*time.Second || len(a.Certificates) != 1 || !a.Certificates[0].Equal(root) {
 				t.Errorf("round %d, replica %d: %+v", round, n, a)

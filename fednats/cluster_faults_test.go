@@ -1,6 +1,8 @@
 package fednats
 
 import (
+	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -9,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/fedhttp/fedhttp"
 )
@@ -208,4 +211,37 @@ func TestClusterFull(t *testing.T) {
 		must(t, err)
 	}
 	arrived(t, l)
+}
+
+// TestClusterQuota: the servers' quota of the disk is used up by somebody else. What
+// is told meanwhile waits, and comes once there is room.
+func TestClusterQuota(t *testing.T) {
+	t.Parallel()
+	const quota = 8 << 20
+	c := newCluster(t, func(o *server.Options) { o.JetStreamMaxStore = quota })
+	f, other := c.open(Config{Name: "a", Dir: t.TempDir()}), c.open(Config{Name: "b"})
+	l, m := newLoad(f, "a"), newLoad(other, "b")
+	l.record(t, 20)
+	eventually(t, "there was room", func() bool { return f.Status().Escalations.Published == 20 && f.Status().Denials.Published == 20 })
+	ballast := jetstream.StreamConfig{Name: "BALLAST", Subjects: []string{"ballast"}, Replicas: 3}
+	eventually(t, "somebody has a stream", func() bool {
+		_, err := f.js.CreateOrUpdateStream(t.Context(), ballast)
+		return err == nil
+	})
+	eventually(t, "the quota is used up", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := f.js.Publish(ctx, "ballast", make([]byte, 256<<10))
+		var api jetstream.JetStreamError
+		return errors.As(err, &api) && api.APIError() != nil
+	})
+	l.record(t, 200)
+	m.record(t, 200)
+	eventually(t, "it is full", func() bool {
+		s := f.Status()
+		return s.Escalations.Waiting > 0 && s.Denials.Waiting > 0 && s.LastError != ""
+	})
+	t.Logf("full: %+v", f.Status())
+	eventually(t, "there is room again", func() bool { return f.js.DeleteStream(t.Context(), ballast.Name) == nil })
+	arrived(t, l, m)
 }

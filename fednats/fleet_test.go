@@ -301,9 +301,21 @@ func TestTailPurged(t *testing.T) {
 	must(t, stream.Purge(t.Context()))
 	late := open(t, s, Config{MaxStaleness: time.Second})
 	wantBasis(t, feed1(t, late), key(1), "not_advertised")
-	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if late.Status().PoliciesStale {
+	// What it knows is found to be all that there is, again and again.
+	late.mu.Lock()
+	fresh := late.watchers[0].fresh
+	late.mu.Unlock()
+	read := func() (at time.Time, stale bool) {
+		fresh.mu.Lock()
+		defer fresh.mu.Unlock()
+		return fresh.at, fresh.stale
+	}
+	first, _ := read()
+	eventually(t, "what it knows is of much later", func() bool {
+		at, stale := read()
+		if stale {
 			t.Fatal("stale, and nothing is missing")
 		}
-	}
+		return at.Sub(first) > 2*late.cfg.MaxStaleness
+	})
 }

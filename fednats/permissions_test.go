@@ -102,45 +102,49 @@ func TestPermissions(t *testing.T) {
 	eventually(t, "the denial is forgotten", func() bool { return !denied(replica.Denials(), d) })
 
 	// What none of them may.
-	for what, try := range map[string]func(context.Context) error{
-		"a replica accepts": func(ctx context.Context) error {
-			return replica.Accept(ctx, fedhttp.Policy{PolicyKey: key(1), Digest: "sha256:evil"})
-		},
-		"gossip accepts": func(ctx context.Context) error {
-			return gossip.Accept(ctx, fedhttp.Policy{PolicyKey: key(1), Digest: "sha256:evil"})
-		},
-		"gossip negotiates": func(ctx context.Context) error {
-			return gossip.CacheNegotiation(ctx, fedhttp.Negotiation{PolicyKey: key(1), Digest: "sha256:evil", ExpiresAt: time.Now().Add(time.Hour)})
-		},
-		"an operator accepts": func(ctx context.Context) error {
-			_, err := operator.js.Publish(ctx, bucketSubject(operator.names.policies())+"acc.x", nil)
+	publish := func(f *Fleet, subject string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			_, err := f.js.Publish(ctx, subject, nil)
 			return err
-		},
-		"an operator denies": func(ctx context.Context) error {
-			_, err := operator.js.Publish(ctx, bucketSubject(operator.names.denials())+"den.x", nil)
-			return err
-		},
-		"a negotiator sets an anchor": func(ctx context.Context) error {
-			_, err := negotiator.js.Publish(ctx, bucketSubject(negotiator.names.anchors())+"anchor.org-b", nil)
-			return err
-		},
-		"a replica deletes a stream": func(ctx context.Context) error { return replica.js.DeleteStream(ctx, replica.names.escalations()) },
-		"a replica purges a bucket": func(ctx context.Context) error {
-			_, err := replica.conn.RequestWithContext(ctx, "$JS.API.STREAM.PURGE."+bucketStream(replica.names.policies()), nil)
-			return err
-		},
-	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		if err := try(ctx); err == nil {
-			t.Errorf("%s", what)
 		}
-		cancel()
 	}
+	policies, denials := bucketSubject(replica.names.policies()), bucketSubject(replica.names.denials())
+	evil := fedhttp.Policy{PolicyKey: key(1), Digest: "sha256:evil"}
+	forbidden(t, "a replica accepts", replica, policies+"acc.", func(ctx context.Context) error { return replica.Accept(ctx, evil) })
+	forbidden(t, "gossip accepts", gossip, policies+"acc.", func(ctx context.Context) error { return gossip.Accept(ctx, evil) })
+	forbidden(t, "gossip negotiates", gossip, policies+"neg.", func(ctx context.Context) error {
+		return gossip.CacheNegotiation(ctx, fedhttp.Negotiation{PolicyKey: key(1), Digest: "sha256:evil", ExpiresAt: time.Now().Add(time.Hour)})
+	})
+	forbidden(t, "an operator accepts", operator, policies+"acc.x", publish(operator, policies+"acc.x"))
+	forbidden(t, "an operator denies", operator, denials+"den.x", publish(operator, denials+"den.x"))
+	anchor := bucketSubject(negotiator.names.anchors()) + "anchor.org-b"
+	forbidden(t, "a negotiator sets an anchor", negotiator, anchor, publish(negotiator, anchor))
+	forbidden(t, "a replica deletes a stream", replica, "$JS.API.STREAM.DELETE.", func(ctx context.Context) error {
+		return replica.js.DeleteStream(ctx, replica.names.escalations())
+	})
+	forbidden(t, "a replica purges a bucket", replica, "$JS.API.STREAM.PURGE.", func(ctx context.Context) error {
+		_, err := replica.conn.RequestWithContext(ctx, "$JS.API.STREAM.PURGE."+bucketStream(replica.names.policies()), nil)
+		return err
+	})
 	if got := basis(book, key(1)); got != "accepted sha256:a" {
 		t.Errorf("%s", got)
 	}
-	if last := replica.Status().LastError; !strings.Contains(strings.ToLower(last), "permissions violation") {
-		t.Errorf("the last error is %q", last)
+}
+
+// forbidden checks that the server says that a program may not publish to a subject,
+// and that what it tries comes to nothing.
+func forbidden(t *testing.T, what string, f *Fleet, subject string, try func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	tried := make(chan error, 1)
+	go func() { tried <- try(ctx) }()
+	eventually(t, what+": the server refuses it", func() bool {
+		last := strings.ToLower(f.Status().LastError)
+		return strings.Contains(last, "permissions violation for publish") && strings.Contains(last, strings.ToLower(subject)) || len(tried) > 0
+	})
+	cancel()
+	if err := <-tried; err == nil {
+		t.Error(what)
 	}
 }
 

@@ -91,8 +91,8 @@ func (p *process) Close() {
 	_ = p.cmd.Wait()
 }
 
-// killed reports whether the process has not ended by itself.
-func (p *process) killed() bool { return p.cmd.ProcessState != nil && !p.cmd.ProcessState.Exited() }
+// killed reports whether it was that which ended the process.
+func (p *process) killed() bool { return p.cmd.ProcessState.String() == "signal: killed" }
 
 // kill ends the nodes at once, without a word to any of them.
 func (c *cluster) kill(nodes ...int) {
@@ -104,7 +104,7 @@ func (c *cluster) kill(nodes ...int) {
 		p := c.nodes[n].(*process)
 		c.stop(n)
 		if !p.killed() {
-			c.t.Errorf("node %d has ended by itself: %v", n, p.cmd.ProcessState)
+			c.t.Errorf("node %d has ended otherwise: %v", n, p.cmd.ProcessState)
 		}
 	}
 }

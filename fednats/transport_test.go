@@ -79,27 +79,31 @@ func (stub) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
 }
 
+// TestRequestAllocs: a call with a fleet costs what one without costs, with nothing
+// denied and with something, and takes none of the fleet's locks.
+//
 // Not parallel: AllocsPerRun counts those of the whole process.
 func TestRequestAllocs(t *testing.T) {
 	const url = "https://b.example"
-	s := newServer(t, t.TempDir())
-	f := open(t, s, Config{})
-	shared := replica(t, f, url, stub{})
-	tr, err := fedhttp.NewTransport(fedhttp.Config{Base: stub{}, Peers: []fedhttp.Peer{{
-		ID: "org-b", Origins: []string{url}, Receipt: fedhttp.IgnoreReceipt,
-		Routes: []fedhttp.Route{{Pattern: "/", Task: fedhttp.Task{Capability: "summarize", Scope: "dataset-12"}}},
-	}}})
-	must(t, err)
-	t.Cleanup(func() { tr.Close() })
-	alone := &http.Client{Transport: tr}
+	transport := func(cfg fedhttp.Config) *fedhttp.Transport {
+		cfg.Base, cfg.Logger = stub{}, slog.New(slog.DiscardHandler)
+		cfg.Peers = []fedhttp.Peer{{
+			ID: "org-b", Origins: []string{url}, Receipt: fedhttp.IgnoreReceipt,
+			Routes: []fedhttp.Route{{Pattern: "/", Task: fedhttp.Task{Capability: "summarize", Scope: "dataset-12", Obligations: residency}}},
+		}}
+		tr, err := fedhttp.NewTransport(cfg)
+		must(t, err)
+		t.Cleanup(func() { tr.Close() })
+		return tr
+	}
 	// The server and the client work in the background, so it is the least that counts.
-	least := func(c *http.Client) float64 {
+	least := func(tr *fedhttp.Transport) float64 {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 		must(t, err)
 		n := float64(1 << 20)
 		for range 30 {
 			n = min(n, testing.AllocsPerRun(200, func() {
-				resp, err := c.Transport.RoundTrip(req)
+				resp, err := tr.RoundTrip(req)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -108,12 +112,66 @@ func TestRequestAllocs(t *testing.T) {
 		}
 		return n
 	}
-	if a, b := least(alone), least(shared); b > a {
-		t.Errorf("%v allocations with a fleet, %v without", b, a)
+
+	own, local := fedhttp.NewDenialLedger(), new(fedhttp.PolicyBook)
+	must(t, local.Advertise(fedhttp.Advertisement{PolicyKey: key(4), Digest: "sha256:a"}))
+	local.Accept(fedhttp.Policy{PolicyKey: key(4), Digest: "sha256:a"})
+	alone := transport(fedhttp.Config{Book: local, Denials: own})
+
+	f := open(t, newServer(t, t.TempDir()), Config{})
+	book := feed1(t, f)
+	must(t, f.Advertise(t.Context(), fedhttp.Advertisement{PolicyKey: key(4), Digest: "sha256:a"}))
+	must(t, f.Accept(t.Context(), fedhttp.Policy{PolicyKey: key(4), Digest: "sha256:a"}))
+	wantBasis(t, book, key(4), "accepted sha256:a")
+	shared := transport(fedhttp.Config{Book: book, Denials: f.Denials(), Coordinator: f.Coordinator(), Escalator: f.Escalator()})
+	must(t, f.Degrade(shared))
+
+	for _, denials := range []int{0, 1} {
+		for n := range denials {
+			for _, l := range []fedhttp.DenialLedger{own, f.Denials()} {
+				must(t, l.Record(t.Context(), denial(fmt.Sprint("another ", n))))
+			}
+		}
+		eventually(t, "the bucket's word has come back", func() bool {
+			f.ledger.mu.RLock()
+			defer f.ledger.mu.RUnlock()
+			for _, d := range f.ledger.byKey {
+				if d.revision == 0 {
+					return false
+				}
+			}
+			return len(f.ledger.byKey) == denials
+		})
+		if a, b := least(alone), least(shared); a != b {
+			t.Errorf("%d denials: %v allocations with a fleet, %v without", denials, b, a)
+		}
+		// A call that wanted one of these would wait for ever.
+		unlock := lockAll(f, denials == 0)
+		least(shared)
+		unlock()
 	}
-	// Nor does it take the lock of a ledger that is empty.
-	own := f.Denials().(*ledger)
-	own.mu.Lock()
-	defer own.mu.Unlock()
-	least(shared)
+}
+
+// lockAll takes every lock of the fleet. That of the ledger is shared with its
+// readers where there is something to read, as without a fleet.
+func lockAll(f *Fleet, empty bool) (unlock func()) {
+	ledger := sync.Locker(&f.ledger.mu)
+	if !empty {
+		ledger = f.ledger.mu.RLocker()
+	}
+	locks := []sync.Locker{ledger, &f.mu, &f.refusals.mu}
+	for _, o := range f.outboxes {
+		locks = append(locks, &o.mu)
+	}
+	for _, w := range f.watchers {
+		locks = append(locks, &w.mu, &w.fresh.mu)
+	}
+	for _, l := range locks {
+		l.Lock()
+	}
+	return func() {
+		for _, l := range locks {
+			l.Unlock()
+		}
+	}
 }

@@ -35,7 +35,18 @@ func (s *slowSink) apply(e entry) {
 func TestSlowConsumer(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, t.TempDir())
-	f, writer := open(t, s, Config{}), open(t, s, Config{SpoolMax: 20_000})
+	slowConsumer(t, open(t, s, Config{}), open(t, s, Config{SpoolMax: 20_000}))
+}
+
+// TestClusterSlow is the same on three servers.
+func TestClusterSlow(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, nil)
+	slowConsumer(t, c.open(Config{}), c.open(Config{SpoolMax: 20_000}))
+}
+
+func slowConsumer(t *testing.T, f, writer *Fleet) {
+	t.Helper()
 	slow := &slowSink{gate: make(chan struct{})}
 	w := f.watch(f.names.denials(), slow, newFreshness(-1, func(bool) {}))
 	const total = 2*watchBatch + 500
@@ -46,6 +57,11 @@ func TestSlowConsumer(t *testing.T) {
 	eventually(t, "the others have everything", func() bool {
 		return writer.Status().Denials.Published == total && f.Denials().(*ledger).size.Load() == total
 	})
+	slow.mu.Lock()
+	if slow.n != 0 {
+		t.Errorf("it has taken %d already", slow.n)
+	}
+	slow.mu.Unlock()
 	close(slow.gate)
 	eventually(t, "the slow one has everything", func() bool {
 		slow.mu.Lock()
