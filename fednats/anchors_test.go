@@ -45,14 +45,13 @@ func testCertificate(t testing.TB, ca bool) *x509.Certificate {
 	return c
 }
 
-// fetchAll has every source fetch at the same time, and counts those that have begun.
-func fetchAll(t *testing.T, sources []fedhttp.AnchorSource, begun *atomic.Int64) []fedhttp.Anchor {
+// fetchAll has every source fetch at the same time.
+func fetchAll(t *testing.T, sources []fedhttp.AnchorSource) []fedhttp.Anchor {
 	t.Helper()
 	anchors := make([]fedhttp.Anchor, len(sources))
 	var all sync.WaitGroup
 	for n, s := range sources {
 		all.Go(func() {
-			begun.Add(1)
 			var err error
 			if anchors[n], err = s.FetchAnchor(t.Context(), "org-b"); err != nil {
 				t.Errorf("replica %d: %v", n, err)
@@ -61,6 +60,17 @@ func fetchAll(t *testing.T, sources []fedhttp.AnchorSource, begun *atomic.Int64)
 	}
 	all.Wait()
 	return anchors
+}
+
+// begunSource counts the calls that have begun.
+type begunSource struct {
+	fedhttp.AnchorSource
+	begun *atomic.Int64
+}
+
+func (s begunSource) FetchAnchor(ctx context.Context, peer string) (fedhttp.Anchor, error) {
+	s.begun.Add(1)
+	return s.AnchorSource.FetchAnchor(ctx, peer)
 }
 
 func TestAnchorsFetchedOnce(t *testing.T) {
@@ -80,10 +90,10 @@ func TestAnchorsFetchedOnce(t *testing.T) {
 	}}
 	var sources []fedhttp.AnchorSource
 	for n := range replicas {
-		sources = append(sources, open(t, s, Config{Name: fmt.Sprint(n)}).Anchors(source))
+		sources = append(sources, begunSource{open(t, s, Config{Name: fmt.Sprint(n)}).Anchors(source), &begun})
 	}
 	for round := int64(1); round <= 3; round++ {
-		for n, a := range fetchAll(t, sources, &begun) {
+		for n, a := range fetchAll(t, sources) {
 			if a.Version != fmt.Sprint("v", round) || !a.IssuedAt.Equal(issued) || !a.ExpiresAt.Equal(issued.Add(time.Hour)) ||
 				a.RefreshHint != 5*time.Second || len(a.Certificates) != 1 || !a.Certificates[0].Equal(root) {
 				t.Errorf("round %d, replica %d: %+v", round, n, a)
