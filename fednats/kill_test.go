@@ -241,6 +241,11 @@ func TestClusterKilled(t *testing.T) {
 	// The leader of every stream, which now is the one that was killed: it has all.
 	c.lead(n.f, 1)
 	current()
+	// Many are on their way to it, so that it has taken some and not said so.
+	burst := newLoad(a.f, "burst")
+	had = published()
+	burst.record(t, 1000)
+	eventually(t, "the first of many are taken", func() bool { return published() > had+100 })
 	c.kill(1)
 	calls, began := rounds(), time.Now()
 	n.accept(t) // taken by no earlier than the next leader
@@ -282,7 +287,7 @@ func TestClusterKilled(t *testing.T) {
 	current()
 
 	// Everything that was taken or spooled is there, once.
-	c.wantAll(t, n, a, b)
+	c.wantAll(t, n, burst, a, b)
 	a.tr.Close()
 	b.tr.Close()
 	for _, f := range []*Fleet{a.f, b.f, n.f} {
@@ -295,16 +300,20 @@ func TestClusterKilled(t *testing.T) {
 // wantAll checks that the cluster has all that the callers told it of and all that
 // the negotiator had acknowledged, each once; and that a program that starts now
 // finds it.
-func (c *cluster) wantAll(t *testing.T, n *negotiator, callers ...*caller) {
+func (c *cluster) wantAll(t *testing.T, n *negotiator, burst *load, callers ...*caller) {
 	t.Helper()
 	late := c.open(Config{Name: "late"})
 	ledger, book := late.Denials().(*ledger), feed1(t, late)
 	total := 0
 	for _, r := range callers {
-		total += int(r.rounds.Load())
+		told := int(r.rounds.Load())
+		if r.f == burst.f {
+			told += burst.n
+		}
+		total += told
 		eventually(t, r.name+" is published", func() bool {
 			s := r.f.Status()
-			return s.Denials.Published == uint64(r.rounds.Load()) && s.Escalations.Published == s.Denials.Published
+			return s.Denials.Published == uint64(told) && s.Escalations.Published == uint64(told)
 		})
 		s := r.f.Status()
 		if s.Denials.Lost+s.Escalations.Lost+s.Denials.Expired != 0 {
@@ -333,6 +342,11 @@ func (c *cluster) wantAll(t *testing.T, n *negotiator, callers ...*caller) {
 			if times[id] != 1 || peer1(r.peer, id) != 1 {
 				t.Errorf("%s: escalated %d times, and denied by B %d times", id, times[id], peer1(r.peer, id))
 			}
+		}
+	}
+	for i := range burst.n {
+		if id := fmt.Sprint(burst.prefix, i); times[id] != 1 {
+			t.Errorf("%s: escalated %d times", id, times[id])
 		}
 	}
 	for _, stream := range []string{late.names.escalations(), bucketStream(late.names.denials())} {
