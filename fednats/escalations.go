@@ -118,7 +118,7 @@ func (f *Fleet) AckEscalation(ctx context.Context, id, by string) error {
 	if by == "" {
 		return errors.New("fednats: an acknowledgement needs a name")
 	}
-	return retryConflicts(func() error {
+	return retryConflicts(ctx, func() error {
 		last, v, err := f.lastEscalation(ctx, id)
 		if err != nil || v.AckedBy != "" {
 			return err

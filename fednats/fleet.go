@@ -41,7 +41,8 @@ type Fleet struct {
 	watchers []*watcher
 	ledger   *ledger
 	buckets  map[string]jetstream.KeyValue
-	closed   error // what Close returned
+	records  jetstream.Stream // of the policies' bucket; nil: not asked for yet
+	closed   error            // what Close returned
 }
 
 // Open takes part in a fleet: it connects, creates the buckets and streams that are

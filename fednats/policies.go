@@ -22,25 +22,31 @@ import (
 // an epoch older than the one on record is [fedhttp.ErrStaleEpoch].
 func (f *Fleet) Advertise(ctx context.Context, a fedhttp.Advertisement) error {
 	v := newPolicyValue(a.PolicyKey, a.Digest, nil)
-	return f.updateAdvertised(ctx, v, func(old *policyValue) (*policyValue, error) {
+	if err := f.mayWrite(&v, kindAdvertised); err != nil {
+		return err
+	}
+	return f.updatePolicy(ctx, v, kindAdvertised, func(old *policyValue) (*policyValue, error) {
 		switch {
 		case old != nil && old.Epoch > v.Epoch:
 			return nil, fmt.Errorf("fednats: peer %s, capability %s: epoch %d comes after epoch %d: %w",
 				quote(a.Peer), quote(a.Capability), v.Epoch, old.Epoch, fedhttp.ErrStaleEpoch)
 		case old != nil && *old == v:
-			return nil, nil
+			return nil, errUnchanged
 		}
 		return &v, nil
 	})
 }
 
 // Withdraw records that a peer advertises a capability no longer. The epoch stays
-// on record. Where nothing is, nothing changes.
+// on record.
 func (f *Fleet) Withdraw(ctx context.Context, peer, capability string) error {
 	v := newPolicyValue(fedhttp.PolicyKey{Peer: peer, Capability: capability}, noDigest, nil)
 	v.Withdrawn = true
-	return f.updateAdvertised(ctx, v, func(old *policyValue) (*policyValue, error) {
-		if old == nil || old.Withdrawn {
+	if err := f.mayWrite(&v, kindAdvertised); err != nil {
+		return err
+	}
+	return f.updatePolicy(ctx, v, kindAdvertised, func(old *policyValue) (*policyValue, error) {
+		if old == nil {
 			return nil, nil
 		}
 		v.Epoch = old.Epoch
@@ -50,64 +56,51 @@ func (f *Fleet) Withdraw(ctx context.Context, peer, capability string) error {
 
 // Accept records a digest that our side has agreed to.
 func (f *Fleet) Accept(ctx context.Context, p fedhttp.Policy) error {
-	return f.put(ctx, kindAccepted, newPolicyValue(p.PolicyKey, p.Digest, p.Terms), 0)
+	return f.put(ctx, kindAccepted, newPolicyValue(p.PolicyKey, p.Digest, p.Terms))
 }
 
 // CacheNegotiation records the result of a negotiation, in the place of the one on
 // record for the key. One that has expired is refused.
 func (f *Fleet) CacheNegotiation(ctx context.Context, n fedhttp.Negotiation) error {
-	left := time.Until(n.ExpiresAt)
-	if left <= 0 {
+	if !time.Now().Before(n.ExpiresAt) {
 		return errors.New("fednats: the negotiation has expired")
 	}
 	v := newPolicyValue(n.PolicyKey, n.Digest, n.Terms)
 	expires := n.ExpiresAt.UTC().Round(0)
 	v.ExpiresAt = &expires
-	return f.put(ctx, kindNegotiated, v, left)
+	return f.put(ctx, kindNegotiated, v)
 }
 
 // Revoke takes back everything that lets tasks go under the digest for the key: its
 // acceptance, and a negotiation that names it.
 func (f *Fleet) Revoke(ctx context.Context, key fedhttp.PolicyKey, digest string) error {
 	v := newPolicyValue(key, digest, nil)
-	bucket, err := f.policies(ctx, &v, kindAccepted)
-	if err != nil {
+	if err := f.mayWrite(&v, kindAccepted); err != nil {
 		return err
 	}
-	for _, kind := range []string{kindAccepted, kindNegotiated} {
-		err := retryConflicts(func() error {
-			e, err := bucket.Get(ctx, v.name(kind))
-			if errors.Is(err, jetstream.ErrKeyNotFound) {
-				return nil
-			}
-			if err != nil {
-				return err
-			}
-			if _, old, err := readPolicy(e.Key(), e.Value()); err == nil && old.Digest != v.Digest {
-				return nil // a negotiation of another digest
-			}
-			return bucket.Delete(ctx, e.Key(), jetstream.LastRevision(e.Revision()))
-		})
-		if err != nil {
-			return f.writeError(v.name(kind), err)
-		}
+	// Without a look at what is there: the server that would be asked may not have it yet.
+	msg := nats.NewMsg(bucketSubject(f.names.policies()) + v.name(kindAccepted))
+	msg.Header.Set(kvOperation, kvDelete)
+	if _, err := f.js.PublishMsg(ctx, msg); err != nil {
+		return f.writeError(v.name(kindAccepted), err)
 	}
-	return nil
+	return f.updatePolicy(ctx, v, kindNegotiated, func(old *policyValue) (*policyValue, error) {
+		if old == nil || old.Digest == v.Digest || !time.Now().Before(*old.ExpiresAt) {
+			return nil, nil
+		}
+		return old, nil // a negotiation of another digest
+	})
 }
 
-// policies returns the bucket for a record that can be written to it.
-func (f *Fleet) policies(ctx context.Context, v *policyValue, kind string) (jetstream.KeyValue, error) {
+// mayWrite reports whether a record can be written.
+func (f *Fleet) mayWrite(v *policyValue, kind string) error {
 	if err := f.needs(PartPolicies, "PartPolicies"); err != nil {
-		return nil, err
+		return err
 	}
 	if err := v.check(kind); err != nil {
-		return nil, fmt.Errorf("fednats: policy: %w", err)
+		return fmt.Errorf("fednats: policy: %w", err)
 	}
-	bucket, err := f.bucket(ctx, f.names.policies())
-	if err != nil {
-		return nil, f.writeError(v.name(kind), err)
-	}
-	return bucket, nil
+	return nil
 }
 
 // bucket asks for no more permission than to write to it and to read of it.
@@ -131,68 +124,113 @@ func (f *Fleet) bucket(ctx context.Context, name string) (jetstream.KeyValue, er
 	return b, nil
 }
 
-// updateAdvertised writes what next makes of the advertisement on record, which is
-// nil where there is none that can be read; nothing where that is nil. Somebody
-// else may write at the same time.
-func (f *Fleet) updateAdvertised(
-	ctx context.Context, v policyValue, next func(old *policyValue) (*policyValue, error),
+var errUnchanged = errors.New("it is on record already")
+
+// updatePolicy replaces the record of the kind, under the key of v, by what next makes
+// of it: of nil where there is none that can be read. Nil deletes it; errUnchanged
+// leaves it alone.
+//
+// Somebody else may write at the same time, and who answers the read may be behind. So
+// "nothing to do" is a write too, unless to be behind does no harm: only a write finds
+// out whether that was the last word.
+func (f *Fleet) updatePolicy(
+	ctx context.Context, v policyValue, kind string, next func(old *policyValue) (*policyValue, error),
 ) error {
-	bucket, err := f.policies(ctx, &v, kindAdvertised)
-	if err != nil {
-		return err
-	}
-	key := v.name(kindAdvertised)
-	err = retryConflicts(func() error {
-		var old *policyValue
-		e, err := bucket.Get(ctx, key)
-		switch {
-		case err == nil:
-			if _, read, err := readPolicy(key, e.Value()); err == nil {
-				old = &read
-			}
-		case !errors.Is(err, jetstream.ErrKeyNotFound):
-			return err
-		}
-		v, err := next(old)
-		if err != nil || v == nil {
-			return err
-		}
-		value, err := encode(v)
+	key := v.name(kind)
+	return f.writeError(key, retryConflicts(ctx, func() error {
+		value, revision, err := f.lastPolicy(ctx, key)
 		if err != nil {
 			return err
 		}
-		if e == nil {
-			_, err = bucket.Create(ctx, key, value)
-		} else {
-			_, err = bucket.Update(ctx, key, value, e.Revision())
+		var old *policyValue
+		if _, read, err := readPolicy(key, value); err == nil {
+			old = &read
 		}
+		v, err := next(old)
+		if errors.Is(err, errUnchanged) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		msg, err := policyMessage(bucketSubject(f.names.policies())+key, v)
+		if err != nil {
+			return err
+		}
+		_, err = f.js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequencePerSubject(revision))
 		return err
-	})
-	return f.writeError(key, err)
+	}))
 }
 
-// put writes a record, which ends by itself after a time that is not zero.
-func (f *Fleet) put(ctx context.Context, kind string, v policyValue, ttl time.Duration) error {
-	if _, err := f.policies(ctx, &v, kind); err != nil {
+const (
+	kvOperation = "KV-Operation"
+	kvDelete    = "DEL"
+)
+
+// policyMessage is what writes the record, or deletes it where that is nil.
+func policyMessage(subject string, v *policyValue) (*nats.Msg, error) {
+	msg := nats.NewMsg(subject)
+	if v == nil {
+		msg.Header.Set(kvOperation, kvDelete)
+		return msg, nil
+	}
+	if v.ExpiresAt != nil {
+		msg.Header.Set(jetstream.MsgTTLHeader, wholeSeconds(time.Until(*v.ExpiresAt)))
+	}
+	var err error
+	msg.Data, err = encode(v)
+	return msg, err
+}
+
+// lastPolicy returns what a server has under a key, and its revision: nil where it is
+// deleted, and 0 where there never was anything.
+func (f *Fleet) lastPolicy(ctx context.Context, key string) (value []byte, revision uint64, err error) {
+	stream, err := f.policyStream(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	last, err := stream.GetLastMsgForSubject(ctx, bucketSubject(f.names.policies())+key)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, 0, nil
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	return last.Data, last.Sequence, nil
+}
+
+func (f *Fleet) policyStream(ctx context.Context) (jetstream.Stream, error) {
+	f.mu.Lock()
+	s := f.records
+	f.mu.Unlock()
+	if s != nil {
+		return s, nil
+	}
+	s, err := f.js.Stream(ctx, bucketStream(f.names.policies()))
+	if err == nil {
+		f.mu.Lock()
+		f.records = s
+		f.mu.Unlock()
+	}
+	return s, err
+}
+
+// put writes a record.
+func (f *Fleet) put(ctx context.Context, kind string, v policyValue) error {
+	if err := f.mayWrite(&v, kind); err != nil {
 		return err
 	}
-	value, err := encode(v)
-	if err != nil {
-		return f.writeError(v.name(kind), err)
+	msg, err := policyMessage(bucketSubject(f.names.policies())+v.name(kind), &v)
+	if err == nil {
+		_, err = f.js.PublishMsg(ctx, msg)
 	}
-	msg := nats.NewMsg(bucketSubject(f.names.policies()) + v.name(kind))
-	msg.Data = value
-	if ttl > 0 {
-		msg.Header.Set(jetstream.MsgTTLHeader, wholeSeconds(ttl))
-	}
-	_, err = f.js.PublishMsg(ctx, msg)
 	return f.writeError(v.name(kind), err)
 }
 
 // wholeSeconds rounds up: what ends by itself a moment late has ended by its own
-// word before.
+// word before. The shortest time that there is, is a second.
 func wholeSeconds(d time.Duration) string {
-	return strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10) + "s"
+	return strconv.FormatInt(max(1, int64((d+time.Second-1)/time.Second)), 10) + "s"
 }
 
 func (f *Fleet) writeError(key string, err error) error {
@@ -202,12 +240,13 @@ func (f *Fleet) writeError(key string, err error) error {
 	return fmt.Errorf("fednats: key %s: %w", quote(key), err)
 }
 
-// retryConflicts goes on where another writer was faster.
-func retryConflicts(try func() error) error {
+// retryConflicts goes on where another writer was faster, or what was read is not the
+// last word.
+func retryConflicts(ctx context.Context, try func() error) error {
 	const tries = 20
 	for i := 1; ; i++ {
 		err := try()
-		if i == tries || !isConflict(err) {
+		if i == tries || !isConflict(err) || !sleep(ctx, time.Duration(i)*time.Millisecond) {
 			return err
 		}
 	}
