@@ -17,6 +17,7 @@ import (
 // attempt is one send of a call: what went out, and what is known of it.
 type attempt struct {
 	request http.Request // what the base gets, and the caller sees as Response.Request
+	call    *call
 	header  ownedHeader
 	trace   httptrace.ClientTrace
 	body    io.ReadCloser   // the response's, as the base gave it
@@ -37,9 +38,9 @@ type attempt struct {
 	err      error
 	reading  reading
 	delivery Delivery
-	handed   atomic.Bool // the response is the caller's
-	traced   bool        // the fence is the trace of its context
-	expired  bool        // AttemptTimeout ended it
+	stage    atomic.Uint32 // for whom its context is; see attemptContext
+	traced   bool          // the fence is the trace of its context
+	expired  bool          // AttemptTimeout ended it
 	degraded bool
 	verdict  Verdict
 	reason   Reason
@@ -63,7 +64,7 @@ func (c *call) send() {
 	if before != nil {
 		a = &attempt{}
 	}
-	c.last = a
+	c.last, a.call = a, c
 	c.sends++
 	a.slot, c.admitted = c.admitted, slot{}
 	a.auth, a.anchor, a.mark = c.auth, c.anchor, p.anchors.mark()
@@ -81,7 +82,9 @@ func (c *call) send() {
 	if c.t.metrics.on() {
 		took = p.clocks.now() - begun
 	}
-	a.clock.stop()
+	if a.clock.stop() {
+		c.expire(a)
+	}
 	c.judge(a)
 	c.t.metrics.attempt(ctx, c, a, took)
 	if a.resp == nil {
@@ -102,6 +105,15 @@ func (attemptTimeoutError) Timeout() bool { return true }
 
 // Is makes it a deadline, as net/http's own timeouts are.
 func (attemptTimeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
+
+// expire is for an attempt whose time was up. A response that came all the same is
+// given up: what its body is read with has ended, or is about to.
+func (c *call) expire(a *attempt) {
+	if a.expired = c.Err() == nil; a.resp != nil {
+		closeBody(a.resp.Body)
+		a.resp, a.err = nil, errAttemptTimeout
+	}
+}
 
 // roundTrip calls the base and holds it to the RoundTripper contract.
 func (c *call) roundTrip(a *attempt) (*http.Response, error) {
@@ -155,7 +167,7 @@ func (c *call) judge(a *attempt) {
 	if a.err != nil {
 		a.delivery, a.reading.evidence, a.err = a.fence.judge(a.err, p.Retry.TrustHTTP2Refusal)
 		a.reading.staleAnchor = a.delivery == DeliveryNotDelivered && unknownAuthority(a.err)
-		a.expired = c.Err() == nil && a.request.Context().Err() != nil && !a.fence.isStopped()
+		a.expired = a.expired && !a.fence.isStopped()
 	} else {
 		a.delivery = DeliveryAnswered
 		var now time.Time
@@ -277,7 +289,7 @@ func (a *attempt) discard() {
 // close ends the attempt. Nothing of it is used any more.
 func (a *attempt) close() {
 	switch a.clock.stop(); {
-	case a.handed.Load():
+	case a.handed():
 		a.leave()
 	case a.parent != nil: // else its span could not be begun
 		a.cancel()
@@ -326,7 +338,11 @@ func (a *attempt) bodyless() bool { return reflect.TypeOf(a.resp.Body).Size() ==
 func (a *attempt) handOver() *http.Response {
 	resp := a.resp
 	a.body = resp.Body
-	a.handed.Store(true)
+	if _, ahead := resp.Body.(*readAhead); ahead {
+		// Closing it may have to end the attempt's context, which is the base's then.
+		resp.Request = a.request.WithContext(a.call)
+	}
+	a.stage.Store(attemptHanded)
 	switch w, upgraded := resp.Body.(io.Writer); {
 	case a.bodyless():
 		a.close()

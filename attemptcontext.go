@@ -3,7 +3,6 @@ package fedhttp
 import (
 	"context"
 	"net/http/httptrace"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -20,53 +19,56 @@ import (
 // the response's body is open.
 type attemptContext attempt
 
-// attemptEnd is what ends an attempt.
+// attemptEnd is what ends an attempt: a context below the call's, which can be
+// taken from there without ending it.
 type attemptEnd struct {
 	context.Context
-	cancel context.CancelCauseFunc
-
-	mu     sync.Mutex
-	ignore func() bool // ends the watch over the call's context; nil: there is none
-	alone  bool        // the call's context is watched no more
+	cancel context.CancelFunc
+	link   attemptLink
 }
 
-func newAttemptEnd() *attemptEnd {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	return &attemptEnd{Context: ctx, cancel: cancel}
+func newAttemptEnd(parent context.Context) *attemptEnd {
+	e := &attemptEnd{link: attemptLink{Context: parent}}
+	e.Context, e.cancel = context.WithCancel(&e.link)
+	return e
 }
 
 // canceledEnd stands for an end that came before anybody asked for it.
 var canceledEnd = func() *attemptEnd {
-	e := newAttemptEnd()
-	e.cancel(nil)
-	e.alone = true
+	e := newAttemptEnd(context.Background())
+	e.cancel()
 	return e
 }()
 
-// watch has e come when parent ends.
-func (e *attemptEnd) watch(parent context.Context) {
-	switch {
-	case parent.Done() == nil:
-		return
-	case parent.Err() != nil: // at once: nothing more may leave
-		e.cancel(context.Cause(parent))
-		return
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.alone {
-		e.ignore = context.AfterFunc(parent, func() { e.cancel(context.Cause(parent)) })
-	}
+// attemptLink stands between the call's context and an attempt's end, which it has
+// end as that one does: with its error and its cause. What derives from a context
+// can only be taken from it by ending it, unless the context has an AfterFunc.
+type attemptLink struct {
+	context.Context
+	stop func() bool // ends the link; nil: there is none
 }
 
-// leave has parent keep e no longer.
+var neverClosed = make(chan struct{})
+
+// Done is not the call's, which package context would otherwise use past the link.
+func (l *attemptLink) Done() <-chan struct{} {
+	done := l.Context.Done()
+	if done == nil || l.Err() != nil { // at once: nothing more may leave
+		return done
+	}
+	return neverClosed
+}
+
+// AfterFunc is called once, by [context.WithCancel].
+func (l *attemptLink) AfterFunc(f func()) (stop func() bool) {
+	l.stop = context.AfterFunc(l.Context, f)
+	return l.stop
+}
+
+// leave has the call's context keep e no longer.
 func (e *attemptEnd) leave() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.alone = true
-	if e.ignore != nil {
-		e.ignore()
-		e.ignore = nil
+	if e.link.stop != nil {
+		e.link.stop()
 	}
 }
 
@@ -111,17 +113,39 @@ func (a *attempt) cancel() {
 	if a.end.CompareAndSwap(nil, canceledEnd) {
 		return
 	}
-	if e := a.end.Load(); e != canceledEnd {
-		e.cancel(nil)
-		e.leave()
-	}
+	a.end.Load().cancel()
 }
 
 // leave ends the attempt for us: what the base still has to do is its own affair.
 func (a *attempt) leave() {
-	if e := a.end.Load(); e != nil && e != canceledEnd {
+	a.stage.Store(attemptLeft)
+	if e := a.end.Load(); e != nil {
 		e.leave()
 	}
+}
+
+// The stages of an attempt, as its context has them.
+const (
+	attemptOurs   uint32 = iota
+	attemptHanded        // the response is the caller's,
+	attemptLeft          // who is done with it
+)
+
+func (a *attempt) handed() bool { return a.stage.Load() != attemptOurs }
+
+// callersContext is the context of a request as its caller has made it: where it is
+// that of a response, without the call that the response is of. Else a caller that
+// makes each request with the response before would keep them all.
+func callersContext(ctx context.Context) context.Context {
+	switch of := ctx.(type) {
+	case *attemptContext:
+		if (*attempt)(of).handed() {
+			return of.call.Context
+		}
+	case *call:
+		return of.Context
+	}
+	return ctx
 }
 
 // Deadline is the call's.
@@ -129,48 +153,52 @@ func (c *attemptContext) Deadline() (time.Time, bool) { return c.parent.Deadline
 
 // Done is closed when the attempt is canceled or the call's context has ended.
 func (c *attemptContext) Done() <-chan struct{} {
-	if c.handed.Load() {
-		return c.parent.Done()
+	if (*attempt)(c).handed() {
+		return c.call.Done()
 	}
 	if e := c.end.Load(); e != nil {
 		return e.Done()
 	}
-	e := newAttemptEnd()
+	e := newAttemptEnd(c.parent)
 	if !c.end.CompareAndSwap(nil, e) {
+		e.cancel()
 		return c.end.Load().Done() // another was made meanwhile
 	}
-	e.watch(c.parent)
+	if c.stage.Load() == attemptLeft { // meanwhile, and did not find e
+		e.leave()
+	}
 	return e.Done()
 }
 
 // Err is why it has ended, nil where it has not. It is never nil once the channel
 // that Done gave has been closed.
 func (c *attemptContext) Err() error {
-	if err := c.parent.Err(); err != nil {
-		return err
-	}
 	if e := c.end.Load(); e != nil {
-		return e.Err()
+		if err := e.Err(); err != nil {
+			return err
+		}
 	}
-	return nil
+	return c.parent.Err()
 }
 
 // Value finds the fence's trace, and what the call knows. A context that derives
 // from this one finds its end through here, without a goroutine to watch it.
 func (c *attemptContext) Value(key any) any {
-	if c.handed.Load() {
-		return callOf(c.parent).Value(key)
+	if (*attempt)(c).handed() {
+		return c.call.Value(key)
 	}
 	if c.traced && key == traceKey {
 		return &c.trace
 	}
 	if e := c.end.Load(); e != nil && e != canceledEnd {
-		if v := e.Value(key); v != nil {
-			return v
-		}
+		return e.Value(key) // the parent's too
 	}
 	return c.parent.Value(key)
 }
+
+// String keeps what the attempt consists of out of logs: fields of the request
+// among others.
+func (c *attemptContext) String() string { return "fedhttp.attempt" }
 
 var _ context.Context = (*attemptContext)(nil)
 

@@ -22,9 +22,10 @@ const (
 	budgetToken   = 1_000_000_000 // parts
 )
 
-// earn writes nothing where nothing is spent, as it is nearly always.
+// earn writes nothing where nothing is spent, as it is nearly always. It rounds up,
+// so that three thirds are one.
 func (b *retryBudget) earn(ratio float64) {
-	parts := int64(min(ratio, budgetReserve) * budgetToken)
+	parts := int64(math.Ceil(min(ratio, budgetReserve) * budgetToken))
 	for {
 		spent := b.spent.Load()
 		if spent == 0 || b.spent.CompareAndSwap(spent, max(0, spent-parts)) {

@@ -45,6 +45,9 @@ func (c *call) Value(key any) any {
 	return c.Context.Value(key)
 }
 
+// String keeps what the call consists of out of logs.
+func (c *call) String() string { return "fedhttp.call" }
+
 func callOf(ctx context.Context) *call {
 	c, _ := ctx.Value(callKey{}).(*call)
 	return c
@@ -197,6 +200,7 @@ func (c *call) end(r refusal) (*http.Response, error) {
 	c.t.metrics.decision(c)
 	c.t.logDecision(c, kind, r.err)
 	c.t.tracing.endCall(c)
+	c.in = nil // may be the request of another response, with all of its call
 	switch a := c.last; {
 	case a == nil:
 	case a.resp != nil:

@@ -37,6 +37,7 @@ type attemptClock struct {
 	at         time.Duration // when it ends, or would have ended
 	prev, next *attemptClock
 	expires    interface{ cancel() }
+	up         bool // its time was up; under lane.mu
 }
 
 func newAttemptClocks(limit time.Duration) *attemptClocks {
@@ -53,7 +54,7 @@ func (s *attemptClocks) now() time.Duration { return time.Since(s.epoch) }
 // start begins the attempt's time and returns when that is. k must not run.
 func (s *attemptClocks) start(k *attemptClock, expires interface{ cancel() }) (now time.Duration) {
 	now = s.now()
-	k.expires, k.lane = expires, s.lock()
+	k.expires, k.up, k.lane = expires, false, s.lock()
 	k.lane.add(k, now)
 	k.lane.mu.Unlock()
 	return now
@@ -89,15 +90,18 @@ func (k *attemptClock) touch() {
 	}
 }
 
-func (k *attemptClock) stop() {
+// stop reports whether the time was up: the attempt has been ended, or is about to
+// be. Else it will not be.
+func (k *attemptClock) stop() (up bool) {
 	if k.lane == nil {
-		return
+		return false
 	}
 	k.lane.mu.Lock()
+	defer k.lane.mu.Unlock()
 	if k.runs() {
 		k.lane.remove(k)
 	}
-	k.lane.mu.Unlock()
+	return k.up
 }
 
 // left is what a clock that was stopped has left of its time.
@@ -147,16 +151,23 @@ func (l *clockLane) wind(now time.Duration) {
 // ring ends the attempts whose time is up.
 func (l *clockLane) ring() {
 	now := l.clocks.now()
-	var over []interface{ cancel() }
 	l.mu.Lock()
-	for l.first != nil && now >= l.first.at {
-		over = append(over, l.first.expires)
-		l.remove(l.first)
-	}
+	over := l.over(now)
 	l.set = false
 	l.wind(now)
 	l.mu.Unlock()
 	for _, o := range over {
 		o.cancel()
 	}
+}
+
+// over takes out the clocks whose time is up. l.mu is held.
+func (l *clockLane) over(now time.Duration) (over []interface{ cancel() }) {
+	for l.first != nil && now >= l.first.at {
+		k := l.first
+		over = append(over, k.expires)
+		l.remove(k)
+		k.up = true
+	}
+	return over
 }

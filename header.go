@@ -29,13 +29,19 @@ func (o *ownedHeader) own() http.Header {
 	return o.h
 }
 
-// set gives the field, which was stripped, a value that is kept in room. An
-// empty one leaves it out. name is canonical.
+// set gives the field, which was stripped, a value that is kept in room, where that
+// is free: what the attempt before said may still be on its way. An empty one leaves
+// it out. name is canonical.
 func (o *ownedHeader) set(name, value string, room *[1]string) {
-	if value != "" {
+	switch {
+	case value == "":
+		return
+	case room[0] == "":
 		room[0] = value
-		o.own()[name] = room[:]
+	case room[0] != value:
+		room = &[1]string{value}
 	}
+	o.own()[name] = room[:]
 }
 
 // strip removes the fields of the set, however the caller has spelled them: a

@@ -403,7 +403,7 @@ func (t *Transport) passes(req *http.Request) bool {
 //
 //go:noinline
 func (f *preflight) begin(t *Transport, req *http.Request, at *place) {
-	f.Context, f.t, f.at = req.Context(), t, at
+	f.Context, f.t, f.at = callersContext(req.Context()), t, at
 	if at == nil {
 		f.task = taskOf(f.Context)
 		return
