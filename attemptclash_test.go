@@ -95,7 +95,7 @@ func TestAttemptDeadlineIsDeadline(t *testing.T) {
 	})
 	tr := clashTransport(t, Config{Base: base}, nil)
 	call = newHandEnded(t.Context())
-	_, err := tr.RoundTrip(clashRequest(call, t)) //nolint:bodyclose // there is none
+	_, err := tr.RoundTrip(clashRequest(call, t))
 	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		t.Errorf("it ended with %v; canceled: %v", err, errors.Is(err, context.Canceled))
 	}
@@ -305,7 +305,6 @@ func TestResponseContextChain(t *testing.T) {
 		if d, _ := DecisionFromResponse(resp); d.TaskID != "t" {
 			t.Errorf("%s: the task is lost: %+v", name, d)
 		}
-		req = nil
 		alive := func() (n int) {
 			runtime.GC()
 			for _, s := range sent {

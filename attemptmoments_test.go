@@ -167,7 +167,7 @@ func moments() []moment {
 		}},
 		{name: "dialed", serve: whole, unseen: true, dial: func(m *momentRun) (net.Conn, error) {
 			m.now()
-			return net.Dial("tcp", strings.TrimPrefix(strings.TrimPrefix(m.url, "https://"), "http://")) //nolint:noctx // like net/http's
+			return net.Dial("tcp", strings.TrimPrefix(strings.TrimPrefix(m.url, "https://"), "http://"))
 		}},
 		{name: "handshake", over: []string{"https", "h2"}, serve: whole, dial: func(m *momentRun) (net.Conn, error) {
 			ours, theirs := net.Pipe()

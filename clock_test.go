@@ -25,10 +25,11 @@ func TestAttemptClocks(t *testing.T) {
 			switch random.IntN(4) {
 			case 0, 1:
 				all[i].stop()
+				ended[i] = 0 // before it can end again
 				if got := s.start(&all[i], cancelFunc(func() { ended[i] = time.Since(began) })); got != time.Since(began) {
 					t.Fatalf("began at %v", got)
 				}
-				due[i], ended[i] = time.Since(began)+limit, 0
+				due[i] = time.Since(began) + limit
 			case 2:
 				all[i].touch()
 				if due[i] > time.Since(began) {
