@@ -3,14 +3,22 @@ package fedhttp
 import "strings"
 
 // mayBeEnvoy: a local reply is plain text. An answer that an upstream took time for
-// is none, and one of an overload or a limit says nothing of who had the request.
+// is none, and one of an overload or a limit, or after another try, says nothing of
+// who had the request.
 func mayBeEnvoy(a *reply) bool {
 	for _, name := range []string{"X-Envoy-Overloaded", "X-Envoy-Ratelimited", "X-Envoy-Upstream-Service-Time"} {
 		if len(a.header[name]) > 0 {
 			return false
 		}
 	}
-	return (a.status == 403 || a.status == 503) && (len(a.header["Content-Type"]) == 0 || a.isMediaType("text/plain"))
+	return (a.status == 403 || a.status == 503) && !a.triedAgain() &&
+		(len(a.header["Content-Type"]) == 0 || a.isMediaType("text/plain"))
+}
+
+// triedAgain reports whether an Envoy says that it has sent the request more than
+// once. Its reply is about the last try: the first may have been dispatched.
+func (a *reply) triedAgain() bool {
+	return len(a.header["X-Envoy-Attempt-Count"]) > 0 && a.single("X-Envoy-Attempt-Count") != "1"
 }
 
 // readEnvoy reads the local replies of Envoy, whose text is the whole body. One
@@ -85,10 +93,11 @@ func readAWS(a *reply) (remark, bool) {
 }
 
 // readCloudflare reads the statuses that Cloudflare has for an origin that it
-// could not reach. 520 and 524 come after the request was sent.
+// could not reach. 520 and 524 come after the request was sent, and so may 522: of a
+// request that the origin does not acknowledge in time, too.
 func readCloudflare(a *reply) (remark, bool) {
 	switch a.status {
-	case 521, 522, 523, 525, 526:
+	case 521, 523, 525, 526:
 		return saysRouting, len(a.header["Cf-Mitigated"]) == 0
 	}
 	return nothing, false

@@ -82,6 +82,9 @@ func readProxyStatus(a *reply, hops []Hop) (words []remark, far reach) {
 			words = append(words, w)
 		}
 	}
+	if a.triedAgain() && slices.ContainsFunc(hops, func(h Hop) bool { return h.Envoy }) {
+		far = reachDispatched
+	}
 	signed := map[*Hop]bool{}
 	for i, member := range slices.Backward(list) {
 		item, ok := member.(httpsfv.Item)
@@ -194,7 +197,7 @@ func readEnvoyFlags(item httpsfv.Item) proxyWord {
 		switch flag {
 		case "UF", "UH", "NR", "DF":
 			word = wordRefused
-		case "UT", "LR", "UC", "URX":
+		case "UT", "LR", "UC", "URX", "UR", "UPE", "UMSDR", "SI", "DC", "DT", "UAEX":
 			return wordDispatched
 		}
 	}

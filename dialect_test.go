@@ -84,6 +84,10 @@ var dialectRows = []struct {
 	{kind: DialectEnvoy, status: 503, body: "app: " + envoyText + ". reset reason: connection failure"},
 	{kind: DialectEnvoy, status: 503, header: "x-envoy-overloaded: true", body: "no healthy upstream"},
 	{kind: DialectEnvoy, status: 503, header: "x-envoy-ratelimited: true", body: "no healthy upstream"},
+	{kind: DialectEnvoy, status: 503, header: "x-envoy-attempt-count: 1", body: "no healthy upstream", want: "envoy=routing"},
+	{kind: DialectEnvoy, status: 503, header: "x-envoy-attempt-count: 2", body: "no healthy upstream"},
+	{kind: DialectEnvoy, status: 503, header: "x-envoy-attempt-count: 1|x-envoy-attempt-count: 2", body: "no healthy upstream"},
+	{kind: DialectIstio, status: 503, header: "x-envoy-attempt-count: 3", body: envoyText + ". reset reason: connection failure"},
 
 	{kind: DialectLinkerd, status: 403, header: "l5d-proxy-error: unauthorized request on route", want: "linkerd=policy"},
 	{kind: DialectLinkerd, status: 404, header: "l5d-proxy-error: no route found for request", want: "linkerd=routing"},
@@ -116,7 +120,7 @@ var dialectRows = []struct {
 	{kind: DialectAWSAPIGateway, status: 403, header: "x-amzn-ErrorType: AccessDeniedException|x-amzn-ErrorType: MissingAuthenticationTokenException"},
 
 	{kind: DialectCloudflare, status: 521, want: "cloudflare=routing"},
-	{kind: DialectCloudflare, status: 522, want: "cloudflare=routing"},
+	{kind: DialectCloudflare, status: 522}, // also where a request that was sent is not acknowledged
 	{kind: DialectCloudflare, status: 523, want: "cloudflare=routing"},
 	{kind: DialectCloudflare, status: 525, want: "cloudflare=routing"},
 	{kind: DialectCloudflare, status: 526, want: "cloudflare=routing"},
@@ -180,6 +184,13 @@ var dialectRows = []struct {
 	{kind: DialectProxyStatus, status: 503, header: `Proxy-Status: envoy; error=destination_unavailable; details="no_healthy_UH"`},
 	{kind: DialectProxyStatus, status: 503, header: "Proxy-Status: envoy; error=connection_limit_reached"},
 	{kind: DialectProxyStatus, status: 503, header: "Proxy-Status: envoy; error=connection_refused", want: "proxy_status=routing"},
+	{kind: DialectProxyStatus, status: 503, header: "Proxy-Status: envoy; error=connection_refused|X-Envoy-Attempt-Count: 2"},
+	{kind: DialectProxyStatus, status: 503, header: "Proxy-Status: hop; error=connection_refused, envoy|X-Envoy-Attempt-Count: 2"},
+	{kind: DialectProxyStatus, status: 503, header: `Proxy-Status: envoy; error=destination_unavailable; details="no_healthy_upstream; UH"|X-Envoy-Attempt-Count: 2`},
+	{kind: DialectProxyStatus, status: 503, header: `Proxy-Status: envoy; error=destination_unavailable; details="no_healthy_upstream; UH"|X-Envoy-Attempt-Count: 1`, want: "proxy_status=routing"},
+	{kind: DialectProxyStatus, status: 503, header: `Proxy-Status: envoy; error=destination_unavailable; details="upstream_reset; UF,UR"`},
+	{kind: DialectProxyStatus, status: 503, header: `Proxy-Status: envoy; error=destination_unavailable; details="ext_authz_denied; UAEX,UH"`},
+	{kind: DialectProxyStatus, status: 503, header: `Proxy-Status: envoy; error=connection_timeout; details="UF; UPE"`},
 	{kind: DialectProxyStatus, status: 503, header: "Proxy-Status: hop; error=connection_limit_reached", want: "proxy_status=routing"},
 }
 
