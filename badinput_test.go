@@ -79,7 +79,7 @@ func TestBadURLs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			req.URL = test.url
+			req.URL, req.Host = test.url, "" // the Host is that of the URL
 			before := sends.Load()
 			resp, err := tr.RoundTrip(req)
 			d, err := decisionOf(t, resp, err)

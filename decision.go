@@ -155,7 +155,8 @@ const (
 
 	// ReasonUnlistedOrigin: the URL's origin belongs to no peer. [unknown_peer]
 	ReasonUnlistedOrigin
-	// ReasonBadURL: the URL has no scheme and host to look up. [unknown_peer]
+	// ReasonBadURL: the URL has no scheme and host to look up, or the request's Host
+	// is another peer's than the URL's. [unknown_peer]
 	ReasonBadURL
 
 	// ReasonNoCapability: Peer.RequireTask, or obligations, without a capability. [task_required]

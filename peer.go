@@ -124,6 +124,8 @@ type peerTable struct {
 	// byHost answers for the usual spellings of each scheme without normalising
 	// anything.
 	byHost map[string]map[string]*place
+	// byName has the peers of a host, whatever the port.
+	byName map[string][]*peer
 }
 
 // place is one origin of a peer.
@@ -131,6 +133,33 @@ type place struct {
 	peer *peer
 	origin
 	portNumber int
+}
+
+// find returns the peer that the request goes to and the origin of it, nil where
+// there is none. A request whose Host says another host than its URL goes to the
+// peer of the URL. Where that host is another peer's, it is no peer's: a server
+// that both are behind would answer for the other, and what was agreed with the one
+// is not what holds there.
+func (t *peerTable) find(req *http.Request) (*place, Reason) {
+	at, unknown := t.lookup(req.URL)
+	if unknown != ReasonBadURL && req.Host != "" && req.Host != req.URL.Host && !t.consistent(req.Host, at) {
+		return nil, ReasonBadURL
+	}
+	return at, unknown
+}
+
+// consistent reports whether a request with the Host can be one to the place, nil
+// where that is no peer's.
+func (t *peerTable) consistent(hostport string, at *place) bool {
+	host, _, err := splitHostPort(hostport)
+	if err == nil {
+		host, err = normalHost(host)
+	}
+	if err != nil {
+		return false // net/http may make a peer's of it
+	}
+	others := t.byName[host]
+	return len(others) == 0 || at != nil && (host == at.host || slices.Contains(others, at.peer))
 }
 
 // lookup returns the peer that u belongs to and the origin of it, nil where
@@ -155,7 +184,7 @@ func (t *peerTable) lookup(u *url.URL) (*place, Reason) {
 // before join those that it finds. state returns what outlives a change of
 // configuration.
 func compilePeers(peers []Peer, found faults, state func(Peer) *peerState) (*peerTable, error) {
-	t := &peerTable{byOrigin: make(map[origin]*place), byHost: map[string]map[string]*place{"http": {}, "https": {}}}
+	t := &peerTable{byOrigin: make(map[origin]*place), byHost: map[string]map[string]*place{"http": {}, "https": {}}, byName: make(map[string][]*peer)}
 	ids := make(map[string]int, len(peers))
 	for i, cfg := range peers {
 		fault := func(field, format string, args ...any) {
@@ -180,6 +209,7 @@ func compilePeers(peers []Peer, found faults, state func(Peer) *peerState) (*pee
 			at := &place{peer: p, origin: o}
 			at.portNumber, _ = strconv.Atoi(o.port) // a port by its making
 			t.byOrigin[o] = at
+			t.byName[o.host] = append(t.byName[o.host], p)
 			text := o.String()
 			host := text[len(o.scheme)+len("://"):]
 			t.byHost[o.scheme][host] = at

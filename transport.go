@@ -368,7 +368,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		closeBody(req.Body)
 		return nil, errZero
 	}
-	at, unknown := table.lookup(req.URL)
+	at, unknown := table.find(req)
 	if unknown == ReasonUnlistedOrigin && t.passes(req) {
 		return t.base.RoundTrip(req)
 	}
