@@ -91,6 +91,7 @@ func outgoing(r *httputil.ProxyRequest) {
 	h := r.Out.Header
 	removePrefixed(h, ownWord)
 	removePrefixed(h, "X-Forwarded")
+	removePrefixed(h, "X-Envoy-") // it can tell an Envoy on the way to send again
 	delete(h, "Te")
 	h.Add("Via", fmt.Sprintf("%d.%d fedhttp", r.In.ProtoMajor, r.In.ProtoMinor)) // RFC 9110, section 7.6.3
 	r.Out.Trailer = nil                                                          // a client's is not passed on
@@ -230,17 +231,21 @@ func (g *gateway) pass(w http.ResponseWriter, r *http.Request) *problem {
 	if err != nil {
 		return refuse(http.StatusBadRequest, err.Error())
 	}
+	if name := t.routes.evaded(r.Header); name != "" {
+		return refuse(http.StatusForbidden, name+" can make another request of it than the routes in the file of peers go by")
+	}
 	if field := t.routes.overridden(r.Method, u, task); field != "" {
 		return refuse(http.StatusForbidden, plain(field)+" is not what the file of peers says of this request")
 	}
 	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
-	ctx = context.WithValue(ctx, passageKey{}, passage{t, u, here{r.Host, g.port, g.remote}})
+	through := passage{t, u, here{r.Host, g.port, g.remote}}
+	ctx = context.WithValue(ctx, passageKey{}, through)
 	if given {
 		ctx = fedhttp.ContextWithTask(ctx, task)
 	}
 	// The answer may begin before the request has ended.
 	_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 always can
-	g.proxy.ServeHTTP(peerWriter{w}, r.WithContext(ctx))
+	g.proxy.ServeHTTP(peerWriter{w, through}, r.WithContext(ctx))
 	return nil
 }
 

@@ -132,6 +132,28 @@ func TestLocation(t *testing.T) {
 	}
 }
 
+func TestLinks(t *testing.T) {
+	t.Parallel()
+	target := targetsOf([]fedhttp.Peer{{ID: "org b", Origins: []string{"https://b.example"}}})["org b"]
+	asked, _ := url.Parse("https://b.example/v1/tasks?x=1")
+	local := here{"127.0.0.1:8642", "8642", false}
+	for in, want := range map[string]string{ // "": taken away
+		"</v1/tasks?page=2>; rel=next":                        "</org%20b/v1/tasks?page=2>; rel=next",
+		"<?page=2>; rel=\"next\", <https://x.example/>;rel=a": "</org%20b/v1/tasks?page=2>; rel=\"next\", <https://x.example/>;rel=a",
+		"</org-c/x>; rel=next":                                "</org%20b/org-c/x>; rel=next",
+		`<>; title="<a>, \"</b>", </c>`:                       `</org%20b/v1/tasks?x=1>; title="<a>, \"</b>", </org%20b/c>`,
+		"":                                                    "",
+		"</a>; rel=next, <http://localhost:8642/org-c>": "",
+		"</%2e%2e/org-c/x>; rel=next":                   "",
+		"</a; rel=next":                                 "",
+		"</a>; title=\"x":                               "",
+	} {
+		if got, ok := target.links(asked, in, local); ok != (want != "") || got != want {
+			t.Errorf("%s: got %q, %t, want %q", in, got, ok, want)
+		}
+	}
+}
+
 func TestCookie(t *testing.T) {
 	t.Parallel()
 	target := targetsOf([]fedhttp.Peer{{ID: "org b", Origins: []string{"https://b.example"}}})["org b"]

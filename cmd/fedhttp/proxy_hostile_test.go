@@ -31,7 +31,7 @@ func TestProxyInterim(t *testing.T) {
 	if a := p.do(t, "GET", "/org-b/x", nil); a.StatusCode != 204 {
 		t.Errorf("%d %s", a.StatusCode, a.body)
 	}
-	if h := <-early; len(h) != 1 || h.Get("Link") != "</a>" {
+	if h := <-early; len(h) != 1 || h.Get("Link") != "</org-b/a>" {
 		t.Errorf("%q", h)
 	}
 }
@@ -79,11 +79,69 @@ func TestProxyTrailerFields(t *testing.T) {
 	t.Parallel()
 	peer := newPeer(t, fedtest.Config{})
 	peer.Otherwise(fedtest.Wire("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum, Set-Cookie\r\n\r\n1\r\nx\r\n0\r\n" +
-		"X-Sum: 1\r\nSet-Cookie: a=b; Path=/\r\nLocation: /org-c\r\n\r\n"))
+		"X-Sum: 1\r\nSet-Cookie: a=b; Path=/\r\nLocation: /org-c\r\nContent-Location: /org-c\r\nLink: </org-c>\r\nAlt-Svc: clear\r\n\r\n"))
 	p := startProxy(t, "-peers", peersOf(t, peer))
 	a := p.do(t, "GET", "/org-b/x", nil)
-	if a.body != "x" || a.Trailer.Get("X-Sum") != "1" || len(a.Trailer["Set-Cookie"])+len(a.Trailer["Location"]) > 0 {
+	if a.body != "x" || a.Trailer.Get("X-Sum") != "1" || len(a.Trailer) != 1 {
 		t.Errorf("%q, %q", a.body, a.Trailer)
+	}
+}
+
+// TestProxyWholeHost: to a client all peers are one host, for which none of them speaks.
+func TestProxyWholeHost(t *testing.T) {
+	t.Parallel()
+	peer := newPeer(t, fedtest.Config{})
+	peer.Otherwise(fedtest.Wire("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nAlt-Svc: h2=\"evil.example:443\"\r\nalt-svc: h3=\":1\"\r\nClear-Site-Data: \"*\"\r\n" +
+		"Strict-Transport-Security: max-age=9\r\nRefresh: 0; url=/org-c/x\r\nNEL: {}\r\nReport-To: {}\r\nReporting-Endpoints: x=\"/org-c\"\r\n" +
+		"Content-Location: /v1/x\r\nLink: </v1/y>; rel=next\r\nLink: </%2e%2e/org-c>; rel=prev\r\nX-Kept: 1\r\n\r\n"))
+	p := startProxy(t, "-peers", peersOf(t, peer))
+	a := p.do(t, "GET", "/org-b/x", nil)
+	for _, name := range []string{"Alt-Svc", "Clear-Site-Data", "Strict-Transport-Security", "Refresh", "NEL", "Report-To", "Reporting-Endpoints"} {
+		if got := a.Header.Values(name); len(got) > 0 {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+	if got := sprint(a.Header["Content-Location"], a.Header["Link"], a.Header["X-Kept"]); got != "[/org-b/v1/x] [</org-b/v1/y>; rel=next] [1]" {
+		t.Error(got)
+	}
+}
+
+// TestProxyRetryRequests: a client cannot have the hops on the way send again.
+func TestProxyRetryRequests(t *testing.T) {
+	t.Parallel()
+	peer := newPeer(t, fedtest.Config{})
+	p := startProxy(t, "-peers", peersOf(t, peer))
+	p.do(t, "POST", "/org-b/x", nil, "X-Envoy-Retry-On", "5xx", "x-envoy-max-retries", "9", "X-Envoy-Hedge-On-Per-Try-Timeout", "true", "X-Kept", "1")
+	log := peer.Routing.Log()
+	if len(log) != 1 || log[0].Header.Get("X-Kept") != "1" {
+		t.Fatalf("%+v", log)
+	}
+	for name := range log[0].Header {
+		if strings.HasPrefix(name, "X-Envoy") {
+			t.Errorf("%s reaches the peer", name)
+		}
+	}
+}
+
+// TestProxyOverrides: the routes of the file go by the request line, and so must the
+// peer, or a client could be rid of what its task is obliged to.
+func TestProxyOverrides(t *testing.T) {
+	t.Parallel()
+	peer := newPeer(t, fedtest.Config{})
+	free := newPeer(t, fedtest.Config{})
+	p := startProxy(t, "-peers", write(t, "peers.yaml", "peers:\n  - {id: org-b, origins: ["+peer.URL+
+		"], hold: {max: -1}, routes: [{pattern: POST /v1/tasks, task: {capability: summarize, obligations: {residency: eu}}}]}\n  - {id: org-c, origins: ["+free.URL+"]}\n"))
+	for _, name := range []string{"X-HTTP-Method-Override", "x-http-method", "X-Method-Override", "X_HTTP_Method_Override", "X-Original-URL", "X-Rewrite-Url"} {
+		a := p.do(t, "GET", "/org-b/v1/tasks", nil, name, "POST")
+		if got := a.problem(t); got.Status != 403 || got.Outcome != "refused" || got.Sent != "no" || !strings.Contains(strings.ToLower(got.Detail), "routes") {
+			t.Errorf("%s: %d %+v", name, a.StatusCode, got)
+		}
+		if a := p.do(t, "GET", "/org-c/v1/tasks", nil, name, "POST"); a.StatusCode != 200 {
+			t.Errorf("%s, without routes: %d %s", name, a.StatusCode, a.body)
+		}
+	}
+	if log := peer.Routing.Log(); len(log) > 0 {
+		t.Errorf("%+v", log)
 	}
 }
 

@@ -329,7 +329,7 @@ func TestProxyHeaders(t *testing.T) {
 	if h.Get("Location") != "/org-b/org-c/x" || strings.Join(h["Set-Cookie"], ", ") != "a=1; HttpOnly; Path=/org-b/v1, b=2; Path=/org-b/" {
 		t.Errorf("%q", h)
 	}
-	if h := <-early; h.Get("Link") != "</x>" || h.Get(decisionHeader) != "" {
+	if h := <-early; h.Get("Link") != "</org-b/x>" || h.Get(decisionHeader) != "" {
 		t.Errorf("interim response: %q", h)
 	}
 	if a.Trailer.Get("X-Sum") != "7" || len(a.Trailer) != 1 {

@@ -30,13 +30,10 @@ func (t *target) rewrite(resp *http.Response, at here) {
 	removePrefixed(h, ownWord)
 	cleanTrailer(resp.Trailer)
 	resp.Body = &trailerGuard{resp.Body, resp}
-	if locations := h["Location"]; len(locations) > 0 {
-		if to, ok := t.location(resp.Request.URL, locations, at); ok {
-			h.Set("Location", to)
-		} else {
-			delete(h, "Location")
-		}
+	for _, name := range wholeHost {
+		delete(h, name)
 	}
+	t.references(resp.Request.URL, h, at)
 	if lines := h["Set-Cookie"]; len(lines) > 0 {
 		delete(h, "Set-Cookie")
 		for _, line := range lines {
@@ -126,12 +123,19 @@ func (g *trailerGuard) Read(p []byte) (int, error) {
 // cleanTrailer takes out of a trailer what rewrite would have changed in a header.
 func cleanTrailer(trailer http.Header) {
 	removePrefixed(trailer, ownWord)
-	delete(trailer, "Location")
-	delete(trailer, "Set-Cookie")
+	for _, name := range wholeHost {
+		delete(trailer, name)
+	}
+	for _, name := range []string{"Location", "Content-Location", "Link", "Set-Cookie"} {
+		delete(trailer, name)
+	}
 }
 
 // peerWriter writes the responses of peers.
-type peerWriter struct{ http.ResponseWriter }
+type peerWriter struct {
+	http.ResponseWriter
+	passage
+}
 
 // WriteHeader lets a client have of an interim response what it is for, and of the
 // final one no type that net/http would guess.
@@ -143,6 +147,7 @@ func (w peerWriter) WriteHeader(status int) {
 				delete(h, name)
 			}
 		}
+		w.target.references(w.url, h, w.at)
 	} else if _, given := h["Content-Type"]; !given {
 		h["Content-Type"] = nil
 	}

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/fedhttp/fedhttp"
 )
@@ -43,6 +44,27 @@ func (r routeTable) overridden(method string, u *url.URL, said fedhttp.Task) str
 			if value, given := said.Obligations[key]; given && value != file.Obligations[key] {
 				return headerObligations + ": " + key
 			}
+		}
+	}
+	return ""
+}
+
+// overrides are fields with which servers let a client replace the method or the path
+// of its request line.
+var overrides = map[string]bool{
+	"X-Http-Method-Override": true, "X-Http-Method": true, "X-Method-Override": true,
+	"X-Original-Url": true, "X-Rewrite-Url": true,
+}
+
+// evaded names a field by which the peer could take a request for another than the
+// routes do; "" where there is none, or no route. Many servers read "_" as "-".
+func (r routeTable) evaded(h http.Header) string {
+	if len(r.tasks) == 0 {
+		return ""
+	}
+	for name := range h {
+		if canonical := http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-")); overrides[canonical] {
+			return canonical
 		}
 	}
 	return ""
