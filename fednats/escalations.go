@@ -156,14 +156,15 @@ func (v *escalationValue) stored(id string, at time.Time) StoredEscalation {
 
 // read reads a stream from its beginning, and to its end where it does not follow it.
 func (f *Fleet) read(ctx context.Context, stream string, follow bool, tell func(jetstream.Msg, *jetstream.MsgMetadata)) error {
-	start := uint64(1)
+	var after uint64
 	for {
-		err := f.readFrom(ctx, stream, &start, follow, tell)
+		err := f.readFrom(ctx, stream, &after, follow, tell)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		// The consumer's server has ended, or was not known everywhere yet.
-		interrupted := errors.Is(err, errGap) || errors.Is(err, jetstream.ErrNoHeartbeat) || errors.Is(err, jetstream.ErrConsumerDeleted)
+		interrupted := errors.Is(err, errGap) || errors.Is(err, errStill) || errors.Is(err, jetstream.ErrNoHeartbeat) ||
+			errors.Is(err, jetstream.ErrConsumerDeleted) || errors.Is(err, jetstream.ErrConsumerNotFound)
 		if err == nil || !interrupted && (!follow || !isPassing(err)) {
 			return err
 		}
@@ -175,24 +176,23 @@ func (f *Fleet) read(ctx context.Context, stream string, follow bool, tell func(
 }
 
 func (f *Fleet) readFrom(
-	ctx context.Context, stream string, start *uint64, follow bool, tell func(jetstream.Msg, *jetstream.MsgMetadata),
+	ctx context.Context, stream string, after *uint64, follow bool, tell func(jetstream.Msg, *jetstream.MsgMetadata),
 ) error {
-	consumer, err := f.js.CreateConsumer(ctx, stream, readerConfig(*start))
+	s, err := f.js.Stream(ctx, stream)
 	if err != nil {
 		return fmt.Errorf("fednats: stream %s: %w", stream, err)
 	}
-	if !follow && consumer.CachedInfo().NumPending == 0 {
+	last := s.CachedInfo().State.LastSeq
+	if last <= *after && !follow {
 		return nil
 	}
-	messages, err := consumer.Messages(jetstream.PullExpiry(watchExpiry), jetstream.PullHeartbeat(watchHeartbeat),
-		jetstream.WithMessagesErrOnMissingHeartbeat(true))
+	r, err := f.startReading(ctx, stream, *after)
 	if err != nil {
-		return fmt.Errorf("fednats: stream %s: %w", stream, err)
+		return fmt.Errorf("fednats: %w", err)
 	}
-	defer messages.Stop()
-	return inOrder(ctx, messages, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) (more bool) {
-		tell(msg, meta)
-		*start = meta.Sequence.Stream + 1
-		return follow || meta.NumPending > 0
+	defer r.messages.Stop()
+	return r.run(ctx, func() uint64 { return last }, tell, func(position uint64) bool {
+		*after = position
+		return follow || position < last
 	})
 }

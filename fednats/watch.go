@@ -2,7 +2,6 @@ package fednats
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -48,8 +47,7 @@ type watcher struct {
 	claim    claim
 	again    bool               // everything is to be read again
 	stop     context.CancelFunc // ends the reading that goes on
-	lagging  int                // probes in a row that found the bucket ahead, and nothing coming
-	lagAt    uint64
+	reading  *reading           // the last one; nil: there was none
 }
 
 // claim is that the bucket's last revision was seq at a time. What has applied that
@@ -58,14 +56,6 @@ type claim struct {
 	at  time.Time
 	seq uint64
 }
-
-var errGap = errors.New("a revision is missing")
-
-const (
-	watchBatch     = 1000
-	watchExpiry    = 30 * time.Second
-	watchHeartbeat = 2 * time.Second
-)
 
 // watch starts to follow a bucket.
 func (f *Fleet) watch(bucket string, s sink, fresh *freshness) *watcher {
@@ -123,78 +113,43 @@ func (w *watcher) follow(ctx context.Context) error {
 		w.replays++
 	}
 	w.claim, w.stop = claim{at, info.State.LastSeq}, stop
-	start := w.position + 1
+	after := w.position
 	w.mu.Unlock()
-	if all {
-		w.sink.begin()
-	}
-
-	consumer, err := w.consumer(ctx, start)
-	if err != nil {
-		if all {
-			w.restart()
-		}
-		return err
-	}
-	messages, err := consumer.Messages(jetstream.PullMaxMessages(watchBatch), jetstream.PullExpiry(watchExpiry),
-		jetstream.PullHeartbeat(watchHeartbeat), jetstream.WithMessagesErrOnMissingHeartbeat(true))
-	if err != nil {
-		if all {
-			w.restart()
-		}
-		return err
-	}
-	defer messages.Stop()
-	complete := func() {
-		if all {
-			w.sink.end()
-			all = false
-		}
-		w.reached(info.State.LastSeq)
-		select {
-		case <-w.ready:
-		default:
-			close(w.ready)
-		}
-	}
-	// What was interrupted has seen some keys and not the others.
+	// What is interrupted has seen some keys and not the others.
 	defer func() {
 		if all {
 			w.restart()
 		}
 	}()
-	if consumer.CachedInfo().NumPending == 0 {
-		complete()
+	if all {
+		w.sink.begin()
 	}
-	return inOrder(ctx, messages, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) (more bool) {
+	r, err := w.f.startReading(ctx, bucketStream(w.bucket), after)
+	if err != nil {
+		return err
+	}
+	defer r.messages.Stop()
+	w.mu.Lock()
+	w.reading = r
+	w.mu.Unlock()
+	return r.run(ctx, w.wanted, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
 		w.sink.apply(entryOf(msg, bucketSubject(w.bucket), meta.Sequence.Stream))
-		w.reached(meta.Sequence.Stream)
-		if meta.NumPending == 0 {
-			complete()
+	}, func(position uint64) bool {
+		w.reached(position)
+		if position < info.State.LastSeq {
+			return true
+		}
+		if all {
+			w.sink.end()
+			all = false
+		}
+		select {
+		case <-w.ready:
+		default:
+			close(w.ready)
 		}
 		return true
 	})
-}
-
-// inOrder hands over the messages of a consumer until each says that there is no
-// more to do, or one of them has been lost.
-func inOrder(ctx context.Context, messages jetstream.MessagesContext, each func(jetstream.Msg, *jetstream.MsgMetadata) (more bool)) error {
-	for next := uint64(1); ; next++ {
-		msg, err := messages.Next(jetstream.NextContext(ctx))
-		if err != nil {
-			return err
-		}
-		meta, err := msg.Metadata()
-		if err != nil {
-			return err
-		}
-		if meta.Sequence.Consumer != next {
-			return errGap
-		}
-		if !each(msg, meta) {
-			return nil
-		}
-	}
 }
 
 func (w *watcher) info(ctx context.Context) (*jetstream.StreamInfo, error) {
@@ -210,26 +165,6 @@ func (w *watcher) info(ctx context.Context) (*jetstream.StreamInfo, error) {
 	return s.CachedInfo(), nil
 }
 
-// consumer makes the reader of one connection. It keeps nothing at the server that
-// outlives it for long.
-func (w *watcher) consumer(ctx context.Context, start uint64) (jetstream.Consumer, error) {
-	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
-	defer cancel()
-	c, err := w.f.js.CreateConsumer(ctx, bucketStream(w.bucket), readerConfig(start))
-	if err != nil {
-		return nil, fmt.Errorf("bucket %s: %w", w.bucket, err)
-	}
-	return c, nil
-}
-
-func readerConfig(start uint64) jetstream.ConsumerConfig {
-	return jetstream.ConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: start,
-		AckPolicy: jetstream.AckNonePolicy, MaxDeliver: 1, MemoryStorage: true, Replicas: 1,
-		InactiveThreshold: 2 * watchExpiry,
-	}
-}
-
 func (w *watcher) restart() {
 	w.mu.Lock()
 	w.again = true
@@ -242,6 +177,13 @@ func (w *watcher) reached(seq uint64) {
 	defer w.mu.Unlock()
 	w.position = max(w.position, seq)
 	w.settle()
+}
+
+// wanted is the revision of the claim, 0 where there is none.
+func (w *watcher) wanted() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.claim.seq
 }
 
 // settle takes the claim that is fulfilled. w.mu is held.
@@ -268,24 +210,13 @@ func (w *watcher) probe(ctx context.Context) {
 			continue
 		}
 		w.mu.Lock()
-		switch {
-		case !w.created.Equal(info.Created) || info.State.LastSeq < w.position:
+		if !w.created.Equal(info.Created) || info.State.LastSeq < w.position {
 			w.again = true // another bucket than the one that was read
-		case w.position < info.State.LastSeq && w.position == w.lagAt:
-			// The reader stands still. Or the last revisions are no more.
-			if w.lagging++; w.lagging >= 2 {
-				w.again, w.lagging = true, 0
-			}
-		default:
-			w.lagging = 0
-		}
-		w.lagAt = w.position
-		w.claim = claim{at, info.State.LastSeq}
-		if !w.again {
-			w.settle()
-		}
-		if w.again && w.stop != nil {
 			w.stop()
+		} else {
+			w.claim = claim{at, info.State.LastSeq}
+			w.settle()
+			w.reading.ask()
 		}
 		w.mu.Unlock()
 	}
