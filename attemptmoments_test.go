@@ -77,7 +77,7 @@ func (m *momentRun) wait(c <-chan struct{}) bool {
 	select {
 	case <-c:
 		return true
-	case <-time.After(1 * time.Second):
+	case <-time.After(10 * time.Second):
 		return false
 	}
 }
@@ -220,6 +220,54 @@ func moments() []moment {
 	}
 }
 
+// momentClients are ways to have a Transport around the same http.Transport.
+var momentClients = map[string]func(t *testing.T, base http.RoundTripper, url string) http.RoundTripper{
+	"alone": momentTransport,
+	"over another": func(t *testing.T, base http.RoundTripper, url string) http.RoundTripper {
+		return momentTransport(t, momentTransport(t, base, url), url)
+	},
+	"over one that derives": func(t *testing.T, base http.RoundTripper, url string) http.RoundTripper {
+		return momentTransport(t, derivingBase{base}, url)
+	},
+}
+
+func momentTransport(t *testing.T, base http.RoundTripper, url string) http.RoundTripper {
+	t.Helper()
+	p := testPeer("b", url)
+	p.Denial.HoldOff, p.Breaker.Failures = -1, -1
+	return newTestTransport(t, fedhttp.Config{Base: base, Peers: []fedhttp.Peer{p}, Logger: quietLogger})
+}
+
+// derivingBase gives each request a context of its own, as one that traces does, or
+// one that sets a limit.
+type derivingBase struct{ base http.RoundTripper }
+
+func (b derivingBase) RoundTrip(r *http.Request) (*http.Response, error) {
+	type key struct{}
+	ctx, cancel := context.WithCancel(context.WithValue(r.Context(), key{}, 1))
+	resp, err := b.base.RoundTrip(r.WithContext(ctx))
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	resp.Body = &derivedBody{resp.Body, cancel}
+	return resp, nil
+}
+
+func (b derivingBase) CloseIdleConnections() {
+	b.base.(interface{ CloseIdleConnections() }).CloseIdleConnections() //nolint:forcetypeassert // an http.Transport
+}
+
+type derivedBody struct {
+	io.ReadCloser
+	cancel func()
+}
+
+func (b *derivedBody) Close() error {
+	defer b.cancel()
+	return b.ReadCloser.Close()
+}
+
 func TestMoments(t *testing.T) {
 	t.Parallel()
 	for _, mo := range moments() {
@@ -231,14 +279,11 @@ func TestMoments(t *testing.T) {
 				t.Run(fmt.Sprint(mo.name, " ", over, " ", why), func(t *testing.T) {
 					checkLeaks(t)
 					t.Parallel()
-					plain := runMoment(t, mo, over, why, func(base *http.Transport, _ string) http.RoundTripper { return base })
-					through := runMoment(t, mo, over, why, func(base *http.Transport, url string) http.RoundTripper {
-						p := testPeer("b", url)
-						p.Denial.HoldOff, p.Breaker.Failures = -1, -1
-						return newTestTransport(t, fedhttp.Config{Base: base, Peers: []fedhttp.Peer{p}, Logger: quietLogger})
-					})
-					if diff := cmp.Diff(plain, through); diff != "" {
-						t.Errorf("- plain, + fedhttp:\n%s", diff)
+					plain := runMoment(t, mo, over, why, func(_ *testing.T, base http.RoundTripper, _ string) http.RoundTripper { return base })
+					for name, client := range momentClients {
+						if diff := cmp.Diff(plain, runMoment(t, mo, over, why, client)); diff != "" {
+							t.Errorf("%s; - plain, + fedhttp:\n%s", name, diff)
+						}
 					}
 				})
 			}
@@ -246,7 +291,7 @@ func TestMoments(t *testing.T) {
 	}
 }
 
-func runMoment(t *testing.T, mo moment, over string, why error, wrap func(*http.Transport, string) http.RoundTripper) momentSeen {
+func runMoment(t *testing.T, mo moment, over string, why error, wrap func(*testing.T, http.RoundTripper, string) http.RoundTripper) momentSeen {
 	t.Helper()
 	m := &momentRun{
 		t: t, why: why, reached: make(chan struct{}), quit: make(chan struct{}), over: make(chan struct{}),
@@ -276,7 +321,7 @@ func runMoment(t *testing.T, mo moment, over string, why error, wrap func(*http.
 	if mo.dial != nil {
 		base.DialContext = func(context.Context, string, string) (net.Conn, error) { return mo.dial(m) }
 	}
-	client := &http.Client{Transport: wrap(base, server.URL)}
+	client := &http.Client{Transport: wrap(t, base, server.URL)}
 	defer client.CloseIdleConnections()
 	defer close(m.quit)
 
@@ -287,7 +332,13 @@ func runMoment(t *testing.T, mo moment, over string, why error, wrap func(*http.
 		case <-m.quit:
 		}
 	}()
-	m.do(mo, client)
+	done := make(chan struct{})
+	go func() { defer close(done); m.do(mo, client) }()
+	if !m.wait(done) {
+		t.Error("the client hangs")
+		server.CloseClientConnections()
+		<-done
+	}
 	m.ctx.end(why)
 	close(m.over)
 	served := make(chan struct{})
@@ -335,7 +386,8 @@ func (m *momentRun) do(mo moment, client *http.Client) {
 	}
 	req, err := http.NewRequestWithContext(m.ctx, mo.method, m.url, body)
 	if err != nil {
-		m.t.Fatal(err)
+		m.t.Error(err)
+		return
 	}
 	if mo.expect {
 		req.Header.Set("Expect", "100-continue")
