@@ -342,7 +342,11 @@ func TestResponseContextStrayTracer(t *testing.T) {
 		t.Fatal(err)
 	}
 	resp.Body.Close()
-	_ = resp.Request.Context().Value("any")
+	again, err := tr.RoundTrip(clashRequest(resp.Request.Context(), t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.Body.Close()
 	if _, ok := DecisionFromResponse(resp); !ok {
 		t.Error("the decision is lost")
 	}

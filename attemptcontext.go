@@ -178,6 +178,9 @@ func (c *attemptContext) Err() error {
 			return err
 		}
 	}
+	if (*attempt)(c).handed() {
+		return c.call.Err()
+	}
 	return c.parent.Err()
 }
 
