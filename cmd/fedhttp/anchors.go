@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,7 +20,8 @@ import (
 // from, or the anchor itself.
 type anchorEntry struct {
 	Peer      string    `yaml:"peer"`
-	URL       string    `yaml:"url"`
+	URL       string    `yaml:"url"`    // of an anchor as JSON
+	Bundle    string    `yaml:"bundle"` // URL of what fedhttp.HTTPAnchorSource fetches
 	Version   string    `yaml:"version"`
 	IssuedAt  time.Time `yaml:"issued_at"`
 	ExpiresAt time.Time `yaml:"expires_at"`
@@ -30,13 +32,22 @@ type anchorEntry struct {
 type anchorFile struct {
 	path   string
 	client *http.Client
+	roots  *x509.CertPool // of the servers of bundles; nil: the system's
 
-	mu   sync.Mutex
-	seen map[string]stamp // of the file at a peer's last fetch
+	mu      sync.Mutex
+	seen    map[string]stamp // of the file at a peer's last fetch
+	bundles map[string]bundle
 }
 
-func newAnchorFile(path string, base http.RoundTripper) (*anchorFile, error) {
-	a := &anchorFile{path: path, seen: map[string]stamp{}, client: &http.Client{
+// bundle is a peer's bundle, and what fetches it from there: it remembers what it has
+// fetched before.
+type bundle struct {
+	url    string
+	source *fedhttp.HTTPAnchorSource
+}
+
+func newAnchorFile(path string, base http.RoundTripper, roots *x509.CertPool) (*anchorFile, error) {
+	a := &anchorFile{path: path, roots: roots, seen: map[string]stamp{}, bundles: map[string]bundle{}, client: &http.Client{
 		Transport: base, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 	_, err := a.entries()
@@ -47,7 +58,7 @@ func newAnchorFile(path string, base http.RoundTripper) (*anchorFile, error) {
 func (a *anchorFile) fetches() bool {
 	entries, err := a.entries()
 	for _, e := range entries {
-		if e.URL != "" {
+		if e.URL != "" || e.Bundle != "" {
 			return err == nil
 		}
 	}
@@ -68,8 +79,17 @@ func (a *anchorFile) entries() (map[string]anchorEntry, error) {
 		if _, twice := entries[e.Peer]; twice || e.Peer == "" {
 			fault("want a peer, each once")
 		}
-		if (e.URL == "") == (e.Version == "") {
-			fault("want either a url or a version")
+		fetched := e.URL != "" || e.Bundle != ""
+		if fetched == (e.Version != "") || e.URL != "" && e.Bundle != "" {
+			fault("want one of url, bundle and version")
+		}
+		if fetched && (!e.IssuedAt.IsZero() || !e.ExpiresAt.IsZero()) {
+			fault("issued_at and expires_at are those of a version; what is fetched has its own")
+		}
+		if e.Bundle != "" {
+			if _, err := a.newSource(&e); err != nil {
+				fault("bundle: " + err.Error())
+			}
 		}
 		if e.URL != "" && !isPrivate(e.URL) {
 			fault("url: want https, or http on a loopback address, without userinfo")
@@ -109,6 +129,12 @@ func (a *anchorFile) FetchAnchor(ctx context.Context, peer string) (fedhttp.Anch
 		return fedhttp.Anchor{}, fmt.Errorf("%s has no anchor of this peer", a.path)
 	case e.URL != "":
 		return a.get(ctx, e.URL)
+	case e.Bundle != "":
+		source, err := a.source(&e)
+		if err != nil {
+			return fedhttp.Anchor{}, err
+		}
+		return source.FetchAnchor(ctx, peer)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -117,6 +143,28 @@ func (a *anchorFile) FetchAnchor(ctx context.Context, peer string) (fedhttp.Anch
 	}
 	a.seen[peer] = seen
 	return fedhttp.Anchor{Version: e.Version, IssuedAt: e.IssuedAt, ExpiresAt: e.ExpiresAt}, nil
+}
+
+// source returns what fetches the bundle of the entry.
+func (a *anchorFile) source(e *anchorEntry) (*fedhttp.HTTPAnchorSource, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if kept := a.bundles[e.Peer]; kept.url == e.Bundle {
+		return kept.source, nil
+	}
+	source, err := a.newSource(e)
+	if err == nil {
+		a.bundles[e.Peer] = bundle{e.Bundle, source}
+	}
+	return source, err
+}
+
+func (a *anchorFile) newSource(e *anchorEntry) (*fedhttp.HTTPAnchorSource, error) {
+	source, err := fedhttp.NewHTTPAnchorSource(fedhttp.HTTPAnchors{URLs: map[string]string{e.Peer: e.Bundle}, Roots: a.roots})
+	if fault := (*fedhttp.ConfigError)(nil); errors.As(err, &fault) {
+		return nil, fmt.Errorf(fault.Format, fault.Args...)
+	}
+	return source, err
 }
 
 const maxAnchor = 64 << 10
@@ -144,8 +192,11 @@ func (a *anchorFile) get(ctx context.Context, url string) (fedhttp.Anchor, error
 		IssuedAt  time.Time `json:"issued_at"`
 		ExpiresAt time.Time `json:"expires_at"`
 	}
-	if err := json.Unmarshal(data, &anchor); err != nil {
-		return fedhttp.Anchor{}, fmt.Errorf("no anchor: %w", err)
+	switch err := json.Unmarshal(data, &anchor); {
+	case err != nil:
+		return fedhttp.Anchor{}, fmt.Errorf("no anchor: %w; name a JWK Set or CAs in PEM as bundle, and not as url", err)
+	case anchor.Version == "":
+		return fedhttp.Anchor{}, errors.New("no anchor: it has no version; name a JWK Set or CAs in PEM as bundle, and not as url")
 	}
 	return fedhttp.Anchor{Version: anchor.Version, IssuedAt: anchor.IssuedAt, ExpiresAt: anchor.ExpiresAt}, nil
 }

@@ -204,7 +204,7 @@ func TestPolicies(t *testing.T) {
 func TestAnchorFile(t *testing.T) {
 	t.Parallel()
 	path := write(t, "anchors.yaml", "anchors:\n  - {peer: org-b, version: v1, issued_at: 2026-01-01T00:00:00Z}\n")
-	a, err := newAnchorFile(path, http.DefaultTransport)
+	a, err := newAnchorFile(path, http.DefaultTransport, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +229,7 @@ func TestAnchorFile(t *testing.T) {
 		"{peer: org-b}", "{version: x}", "{peer: org-b, version: x, url: https://b.example}", "{peer: org-b, url: http://b.example}",
 		"{peer: org-b, url: https://u:p@b.example}", "{peer: org-b, version: x}, {peer: org-b, version: y}", "{peer: org-b, versions: x}",
 	} {
-		if _, err := newAnchorFile(write(t, "a.yaml", "anchors: ["+faulty+"]"), nil); err == nil {
+		if _, err := newAnchorFile(write(t, "a.yaml", "anchors: ["+faulty+"]"), nil, nil); err == nil {
 			t.Errorf("%s is taken", faulty)
 		}
 	}

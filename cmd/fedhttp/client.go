@@ -64,7 +64,7 @@ func (c *client) transport(t *telemetry, logger *slog.Logger, stderr io.Writer, 
 		}
 	}
 	if c.anchorsFile != "" {
-		if c.anchors, err = newAnchorFile(c.anchorsFile, base.Clone()); err != nil {
+		if c.anchors, err = newAnchorFile(c.anchorsFile, base.Clone(), base.TLSClientConfig.RootCAs); err != nil {
 			return nil, failed(err)
 		}
 		cfg.Anchors = c.anchors
