@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 	"weak"
 
@@ -126,6 +127,10 @@ func (b *stuckBody) Close() error {
 func TestResponseContextAfterPeek(t *testing.T) {
 	checkLeaks(t)
 	t.Parallel()
+	synctest.Test(t, closeWhilePeeked) // so that it waits for the body in no time
+}
+
+func closeWhilePeeked(t *testing.T) {
 	base := roundTripFunc(func(r *http.Request) (*http.Response, error) {
 		ctx, cancel := context.WithCancel(r.Context())
 		context.AfterFunc(ctx, cancel)
@@ -135,7 +140,6 @@ func TestResponseContextAfterPeek(t *testing.T) {
 		return resp, nil
 	})
 	tr := clashTransport(t, Config{Base: base}, func(p *Peer) {
-		p.Retry.AttemptTimeout = 10 * time.Millisecond // for which it waits for the body
 		p.Signals.Dialects = []Dialect{{Kind: DialectProblem, Hops: []Hop{{Name: "b"}}}}
 	})
 	resp, err := tr.RoundTrip(clashRequest(t.Context(), t))
