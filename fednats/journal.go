@@ -25,8 +25,10 @@ type journal struct {
 	path    string
 	log     *slog.Logger
 	file    *os.File
-	written int // how many of the queue's first items the file has
-	dead    int // how many others
+	written int   // how many of the queue's first items the file has
+	dead    int   // how many others
+	size    int64 // of the file, without what was not written whole
+	torn    bool  // there may be something after size
 	failed  bool
 	dirty   bool
 }
@@ -54,18 +56,40 @@ func openJournal(dir, name string, log *slog.Logger) (j *journal, items []item, 
 
 const maxLine = 8 << 20
 
+// readItems counts as damaged what is no line of a journal, also one that never ends.
 func readItems(r io.Reader) (items []item, damaged int, err error) {
-	lines := bufio.NewScanner(r)
-	lines.Buffer(make([]byte, 0, 64<<10), maxLine)
-	for lines.Scan() {
-		var i item
-		if unmarshalLine(lines.Bytes(), &i) {
-			items = append(items, i)
-		} else {
-			damaged++ // the last one may have been cut off by the end of the process
+	lines := bufio.NewReaderSize(r, 64<<10)
+	for {
+		line, err := readLine(lines)
+		if err == nil || len(line) > 0 {
+			var i item
+			if len(line) <= maxLine && unmarshalLine(line, &i) {
+				items = append(items, i)
+			} else {
+				damaged++ // the last one may have been cut off by the end of the process
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return items, damaged, nil
+		}
+		if err != nil {
+			return nil, 0, err
 		}
 	}
-	return items, damaged, lines.Err()
+}
+
+// readLine returns a line without its end, and of one that is too long somewhat more
+// than maxLine bytes.
+func readLine(r *bufio.Reader) (line []byte, err error) {
+	for {
+		part, err := r.ReadSlice('\n')
+		if len(line) <= maxLine {
+			line = append(line, part...)
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return bytes.TrimSuffix(line, []byte("\n")), err
+		}
+	}
 }
 
 func marshalLine(b []byte, i *item) []byte {
@@ -96,13 +120,29 @@ func (j *journal) append(from func(n int) []item) {
 	for n := range items {
 		b = marshalLine(b, &items[n])
 	}
-	if _, err := j.file.Write(b); err != nil {
-		// A part of it may be there, which the next try would come after.
-		j.report(errors.Join(err, j.rewrite(from(0)[:j.written])))
+	if err := j.write(b); err != nil {
+		j.report(err)
 		return
 	}
 	j.written += len(items)
 	j.failed, j.dirty = false, true
+}
+
+// write leaves nothing behind that a line would come after, should only a part of it
+// find room: at the latest when it is called again.
+func (j *journal) write(b []byte) error {
+	if j.torn {
+		if err := j.truncate(j.size); err != nil {
+			return err
+		}
+	}
+	n, err := j.file.Write(b)
+	if err != nil {
+		j.torn = true
+		return errors.Join(err, j.truncate(j.size))
+	}
+	j.size += int64(n)
+	return nil
 }
 
 func (j *journal) sync() {
@@ -128,7 +168,7 @@ func (j *journal) forget(removed, left int, from func(n int) []item) {
 	switch {
 	case j.dead == 0:
 	case left == 0 || j.written == 0:
-		err = j.truncate()
+		err = j.empty()
 	case j.dead > 1000 && j.dead > j.written:
 		err = j.rewrite(from(0)[:j.written])
 	}
@@ -137,12 +177,23 @@ func (j *journal) forget(removed, left int, from func(n int) []item) {
 	}
 }
 
-func (j *journal) truncate() error {
-	if err := j.file.Truncate(0); err != nil {
+// empty drops everything.
+func (j *journal) empty() error {
+	if err := j.truncate(0); err != nil {
 		return err
 	}
-	_, err := j.file.Seek(0, io.SeekStart)
 	j.written, j.dead, j.dirty = 0, 0, false
+	return nil
+}
+
+func (j *journal) truncate(size int64) error {
+	err := j.file.Truncate(size)
+	if err == nil {
+		_, err = j.file.Seek(size, io.SeekStart)
+	}
+	if err == nil {
+		j.size, j.torn = size, false
+	}
 	return err
 }
 
@@ -169,6 +220,7 @@ func (j *journal) rewrite(items []item) error {
 	}
 	j.file.Close()
 	j.file, j.written, j.dead, j.dirty = next, len(items), 0, false
+	j.size, j.torn = int64(len(b)), false
 	if dir, err := os.Open(filepath.Dir(j.path)); err == nil {
 		_ = dir.Sync() // not every system can
 		dir.Close()

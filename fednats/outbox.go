@@ -155,7 +155,7 @@ func (o *outbox) round(ctx context.Context) (more, ok bool) {
 	for n := range batch {
 		group.Go(func() { done[n] = o.send(ctx, &batch[n]) })
 	}
-	group.Wait()
+	o.keepUntil(&group)
 	ok = true
 	for _, d := range done {
 		ok = ok && d
@@ -166,6 +166,27 @@ func (o *outbox) round(ctx context.Context) (more, ok bool) {
 	removed, left := o.remove(done)
 	o.journal.forget(removed, left, o.from)
 	return left > 0, ok
+}
+
+// keepUntil waits for the sending, which may take long. What comes meanwhile is on disk
+// at once all the same.
+func (o *outbox) keepUntil(sending *sync.WaitGroup) {
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		sending.Wait()
+	}()
+	for woken := false; ; woken = true {
+		select {
+		case <-o.wake:
+			o.journal.append(o.from)
+		case <-sent:
+			if woken {
+				o.kick()
+			}
+			return
+		}
+	}
 }
 
 // send reports whether the item is done with.
