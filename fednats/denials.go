@@ -3,6 +3,8 @@ package fednats
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,6 +24,10 @@ func (f *Fleet) Denials() fedhttp.DenialLedger {
 	if f.needs(PartDenials, "") != nil {
 		return fedhttp.NewDenialLedger()
 	}
+	return f.sharedLedger()
+}
+
+func (f *Fleet) sharedLedger() *ledger {
 	f.mu.Lock()
 	l := f.ledger
 	first := l == nil
@@ -30,13 +36,25 @@ func (f *Fleet) Denials() fedhttp.DenialLedger {
 			prefix: bucketSubject(f.names.denials()), out: f.denied, refuse: f.refusals.add,
 			byKey: make(map[denialKey]heldDenial), names: make(map[string]denialKey), sweep: 1024,
 		}
+		l.restore(f.denied.from(0))
 		f.ledger = l
 	}
 	f.mu.Unlock()
 	if first {
-		f.watch(f.names.denials(), l, newFreshness(-1, func(bool) {}))
+		l.reader = f.watch(f.names.denials(), l, newFreshness(-1, func(bool) {}))
 	}
 	return l
+}
+
+// read waits until the ledger has what the fleet knows: a replica that starts must not
+// send what the one before it was refused.
+func (l *ledger) read(ctx context.Context) error {
+	select {
+	case <-l.reader.ready:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("fednats: the denials were not read yet: %w", context.Cause(ctx))
+	}
 }
 
 // denialKey is what a denial covers. Those of different epochs and digests stand
@@ -55,10 +73,12 @@ type heldDenial struct {
 // ledger is a fedhttp.DenialLedger, and the sink of its bucket.
 //
 // The bucket has two kinds of keys: den.PEER.CAPABILITY.HASH for a denial, and
-// fgt.PEER.CAPABILITY or fgt.PEER, whose revision ends the denials of lower ones.
+// fgt.PEER.CAPABILITY or fgt.PEER, which ends those that were there before it: of lower
+// revisions, and of times that are not later.
 type ledger struct {
 	prefix string
 	out    *outbox
+	reader *watcher
 	refuse func(bucket, key string, why error)
 
 	size atomic.Int64 // len(byKey), so that a ledger without denials costs no lock
@@ -119,6 +139,14 @@ func (l *ledger) Forget(peer, capability string) {
 		ID: nuid.Next(), Subject: l.prefix + v.name(), Data: value,
 		Until: v.At.Add(denialTTL), TTL: true, Alone: true,
 	})
+}
+
+// restore takes what an earlier process has recorded and not published.
+func (l *ledger) restore(left []item) {
+	for _, i := range left {
+		// What cannot be read, the cluster will have from us all the same, and refuse.
+		_ = l.take(entry{key: strings.TrimPrefix(i.Subject, l.prefix), value: i.Data})
+	}
 }
 
 func (l *ledger) keep(name string, d heldDenial) {
@@ -222,7 +250,10 @@ func (l *ledger) take(e entry) error {
 		if v.name() != e.key {
 			return errOtherKey
 		}
-		l.drop(string(v.Peer), string(v.Capability), func(d heldDenial) bool { return d.revision > 0 && d.revision < e.revision })
+		// It may have waited in a spool, or come again: what was met after it was said stays.
+		l.drop(string(v.Peer), string(v.Capability), func(d heldDenial) bool {
+			return !d.At.After(v.At) && (d.revision > 0 && d.revision < e.revision || e.revision == 0)
+		})
 		return nil
 	}
 	return errors.New("the key is none of a denial")

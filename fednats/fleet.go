@@ -46,7 +46,8 @@ type Fleet struct {
 }
 
 // Open takes part in a fleet: it connects, creates the buckets and streams that are
-// missing, and reads what an earlier process has left in Config.Dir.
+// missing, reads what an earlier process has left in Config.Dir, and, unless
+// Config.Offline or Config.NoSetup is set, the denials of the fleet.
 //
 // The error names every fault of the configuration. With the cluster out of reach,
 // Open tries until ctx ends, unless Config.Offline is set.
@@ -86,11 +87,18 @@ func (f *Fleet) open(ctx context.Context) error {
 	} else if err := f.setUpUntil(ctx); err != nil {
 		return err
 	}
+	var denials *ledger
+	if f.cfg.Parts&PartDenials != 0 && !f.cfg.NoSetup { // a tool sends nothing that could be denied
+		denials = f.sharedLedger() // while all that is spooled still is
+	}
 	for _, o := range f.outboxes {
 		f.work.Go(func() { o.run(f.life) })
 	}
 	f.work.Go(f.watchConnection)
-	return nil
+	if denials == nil || f.cfg.Offline {
+		return nil
+	}
+	return denials.read(ctx)
 }
 
 // setUpUntil sets up; a cluster that has no leader yet is asked again.
