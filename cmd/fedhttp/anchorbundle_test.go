@@ -72,7 +72,7 @@ func TestBundle(t *testing.T) {
 	theirs, _ := bundleServer(t, "application/x-pem-file", encoded(peer.Certificate()))
 	another := newCA(t)
 	others, _ := bundleServer(t, "application/x-pem-file", encoded(another))
-	peers := write(t, "peers.yaml", "peers: [{id: org-b, origins: ["+peer.URL+"], retry: {max_attempts: 1}}]")
+	peers := write(t, "peers.yaml", "peers: [{id: org-b, origins: ["+peer.URL+"], retry: {max_attempts: 1}, require_anchor: true}]")
 	both := write(t, "ca.pem", encoded(peer.Certificate())+encoded(another))
 
 	r := runWith(t, "", "get", "-p", peers, "-anchors", write(t, "a.yaml", "anchors: [{peer: org-b, bundle: "+theirs+"}]"), peer.URL)
@@ -86,7 +86,7 @@ func TestBundle(t *testing.T) {
 	defer private.Close()
 	file := write(t, "a.yaml", "anchors: [{peer: org-b, bundle: "+private.URL+"}]")
 	runWith(t, "", "get", "-p", peers, "-cacert", both, "-anchors", file, peer.URL).want(t, 0)
-	runWith(t, "", "get", "-p", peers, "-anchors", file, peer.URL).want(t, 11) // nobody knows its server
+	runWith(t, "", "get", "-p", peers, "-anchors", file, peer.URL).want(t, 15, "anchor_required") // nobody knows its server
 	if n := delivered.Load(); n != 2 {
 		t.Errorf("%d delivered", n)
 	}
