@@ -90,6 +90,17 @@ func (f faults) err() error {
 	return fmt.Errorf("fedspiffe: %d fault(s) in the configuration:\n%s", len(f), strings.Join(f, "\n"))
 }
 
+// template is what all connections are made like.
+func (c *Config) template() *http.Transport {
+	if c.Base != nil {
+		return c.Base
+	}
+	if t, ok := http.DefaultTransport.(*http.Transport); ok {
+		return t
+	}
+	return &http.Transport{Proxy: http.ProxyFromEnvironment}
+}
+
 // check returns everything that is wrong with the Config, in the order of the
 // peers' IDs.
 func (c *Config) check() error {
@@ -98,8 +109,12 @@ func (c *Config) check() error {
 		found.add("Peers: want at least one")
 	}
 	//nolint:staticcheck // DialTLS is deprecated, and in use
-	if c.Base != nil && (c.Base.DialTLS != nil || c.Base.DialTLSContext != nil) {
-		found.add("Base: has a DialTLS or DialTLSContext, which would take the place of the verification; set DialContext")
+	if t := c.template(); t.DialTLS != nil || t.DialTLSContext != nil {
+		name := "Base: has"
+		if c.Base == nil {
+			name = "Base: is missing, and http.DefaultTransport has"
+		}
+		found.add("%s a DialTLS or DialTLSContext, which would take the place of the verification; set DialContext", name)
 	}
 	ids := slices.Sorted(maps.Keys(c.Peers))
 	first := make(map[spiffeid.TrustDomain]string) // the peer of each trust domain

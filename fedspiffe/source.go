@@ -58,13 +58,7 @@ func New(cfg Config) (*Source, error) {
 		return nil, err
 	}
 	s := &Source{peers: make(map[string]*peer), domains: make(map[spiffeid.TrustDomain]*domain)}
-	template := cfg.Base
-	if template == nil {
-		var ok bool
-		if template, ok = http.DefaultTransport.(*http.Transport); !ok {
-			template = &http.Transport{Proxy: http.ProxyFromEnvironment}
-		}
-	}
+	template := cfg.template()
 	for id, p := range cfg.Peers {
 		d := s.domain(p.TrustDomain)
 		if d.client == nil {
