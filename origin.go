@@ -129,6 +129,9 @@ func parseOrigin(s string) (origin, error) {
 		// url.Parse quotes its whole input, and that may hold a password.
 		return origin{}, errors.New("is no URL")
 	}
+	if !strings.Contains(s, "//") {
+		return origin{}, errors.New("has no scheme, such as https://")
+	}
 	if u.User != nil || u.RawQuery != "" || strings.Contains(s, "#") || u.Opaque != "" || u.ForceQuery || u.Path != "" && u.Path != "/" {
 		return origin{}, errors.New("has more than scheme, host and port")
 	}

@@ -56,6 +56,8 @@ func TestBadOrigins(t *testing.T) {
 			t.Errorf("parseOrigin(%q) = %q, want an error", text, got)
 		} else if strings.Contains(err.Error(), "secret") {
 			t.Errorf("the error shows a password: %v", err)
+		} else if bare := !strings.Contains(text, "//"); bare != strings.Contains(err.Error(), "no scheme, such") {
+			t.Errorf("parseOrigin(%q): %v", text, err)
 		}
 	}
 }
