@@ -43,9 +43,11 @@ func (c *call) peek(a *attempt) string {
 }
 
 // delimited reports whether the end of the body shows: not where it is the end of
-// an HTTP/1 connection, which is also how one breaks off.
+// an HTTP/1 connection, which is also how one breaks off. That of one which net/http
+// has decompressed may be: the length is not known any more, and what gzip ends may
+// be one of several members. The connection goes on where it is not.
 func delimited(resp *http.Response) bool {
-	return resp.ContentLength >= 0 || len(resp.TransferEncoding) > 0 || resp.Uncompressed || resp.ProtoMajor > 1
+	return resp.ContentLength >= 0 || len(resp.TransferEncoding) > 0 || resp.Uncompressed && !resp.Close || resp.ProtoMajor > 1
 }
 
 // readAhead is a body whose beginning is read before its reader asks for it, by a

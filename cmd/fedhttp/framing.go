@@ -26,7 +26,7 @@ func (c *captured) settle(method string) {
 	case c.bodiless(method):
 	case len(r.TransferEncoding) > 0:
 		c.unchunk()
-	case isGzip(r.Header) && (!zipped || r.ContentLength < 0): // which has an end of its own, and once decoded another length
+	case isGzip(r.Header) && !zipped && r.ContentLength >= 0: // decoded, it has another length
 	case r.ContentLength >= 0:
 		c.measure()
 	case r.ProtoMajor < 2 && len(c.body) > 0 && r.StatusCode >= 400:
