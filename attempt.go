@@ -10,14 +10,13 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
-	"sync/atomic"
 	"time"
 )
 
 // attempt is one send of a call: what went out, and what is known of it.
 type attempt struct {
-	request http.Request // what the base gets, and the caller sees as Response.Request
-	call    *call
+	request http.Request // what the base gets
+	shown   http.Request // what the caller sees as Response.Request
 	header  ownedHeader
 	trace   httptrace.ClientTrace
 	body    io.ReadCloser   // the response's, as the base gave it
@@ -38,9 +37,8 @@ type attempt struct {
 	err      error
 	reading  reading
 	delivery Delivery
-	stage    atomic.Uint32 // for whom its context is; see attemptContext
-	traced   bool          // the fence is the trace of its context
-	expired  bool          // AttemptTimeout ended it
+	traced   bool // the fence is the trace of its context
+	expired  bool // AttemptTimeout ended it
 	degraded bool
 	verdict  Verdict
 	reason   Reason
@@ -64,7 +62,7 @@ func (c *call) send() {
 	if before != nil {
 		a = &attempt{}
 	}
-	c.last, a.call = a, c
+	c.last = a
 	c.sends++
 	a.slot, c.admitted = c.admitted, slot{}
 	a.auth, a.anchor, a.mark = c.auth, c.anchor, p.anchors.mark()
@@ -75,7 +73,7 @@ func (c *call) send() {
 	a.request = *c.in.WithContext(ctx)
 	a.request.Header = c.headers(ctx, a)
 	a.request.Body = c.body.take(&a.clock)
-	begun := p.clocks.start(&a.clock, a)
+	begun := p.clocks.start(a)
 
 	a.resp, a.err = c.roundTrip(a) //nolint:bodyclose // handed over to the caller, or discarded
 	var took time.Duration         // until the response's header
@@ -132,7 +130,11 @@ func (c *call) roundTrip(a *attempt) (*http.Response, error) {
 	case resp.Body == nil:
 		resp.Body = http.NoBody
 	}
-	resp.Request = &a.request
+	// The caller's request, and the call's context: what we say to the peer is not for
+	// those whom the caller makes other requests to, and the attempt's own context ends
+	// with the body and goes on fencing the base until then.
+	a.shown = *c.in.WithContext(c)
+	resp.Request = &a.shown
 	return resp, nil
 }
 
@@ -288,10 +290,8 @@ func (a *attempt) discard() {
 
 // close ends the attempt. Nothing of it is used any more.
 func (a *attempt) close() {
-	switch a.clock.stop(); {
-	case a.handed():
-		a.leave()
-	case a.parent != nil: // else its span could not be begun
+	if a.parent != nil { // else its span could not be begun
+		a.clock.stop()
 		a.cancel()
 	}
 	a.slot.release(tallyFailure) // only a panic has left it to be released here
@@ -338,11 +338,6 @@ func (a *attempt) bodyless() bool { return reflect.TypeOf(a.resp.Body).Size() ==
 func (a *attempt) handOver() *http.Response {
 	resp := a.resp
 	a.body = resp.Body
-	if _, ahead := resp.Body.(*readAhead); ahead {
-		// Closing it may have to end the attempt's context, which is the base's then.
-		resp.Request = a.request.WithContext(a.call)
-	}
-	a.stage.Store(attemptHanded)
 	switch w, upgraded := resp.Body.(io.Writer); {
 	case a.bodyless():
 		a.close()

@@ -180,7 +180,7 @@ func TestAttemptTimeoutOrResponse(t *testing.T) {
 	tr := clashTransport(t, Config{Base: base}, func(p *Peer) { p.Retry.AttemptTimeout = time.Hour })
 	// The lane finds the attempt over, and has not ended it yet when the response comes.
 	clocks := tr.peers.Load().peers[0].clocks
-	var late []interface{ cancel() }
+	var late []*attempt
 	ring = func() {
 		for i := range clocks.lanes {
 			l := &clocks.lanes[i]
@@ -224,31 +224,6 @@ type askedContext struct {
 func (c *askedContext) Done() <-chan struct{} {
 	c.once.Do(c.asked)
 	return c.Context.Done()
-}
-
-// TestAttemptContextLate: a base that asks for the end just when the response's body
-// is closed leaves nothing with the caller's context.
-func TestAttemptContextLate(t *testing.T) {
-	t.Parallel()
-	parent, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	callers := &askedContext{Context: parent}
-	c := &call{preflight: preflight{Context: callers}}
-	a := &c.first
-	a.call, a.resp = c, &http.Response{Body: io.NopCloser(strings.NewReader(""))}
-	callers.asked = func() {
-		if err := a.handOver().Body.Close(); err != nil {
-			t.Error(err)
-		}
-	}
-	a.open(c).Done()
-	e := a.end.Load()
-	if e == nil || e.link.stop == nil {
-		t.Fatal("there is no end")
-	}
-	if e.link.stop() {
-		t.Error("the caller's context still has the attempt")
-	}
 }
 
 // TestResendLeavesHeadersAlone: what one attempt says of us is not written over

@@ -36,8 +36,8 @@ func TestAttemptContextEnds(t *testing.T) {
 			c.end(a, cancel)
 			select {
 			case <-ctx.Done():
-			case <-time.After(10 * time.Second):
-				t.Fatalf("%s, asked %v: it has not ended", name, asked)
+			default:
+				t.Errorf("%s, asked %v: it has not ended", name, asked)
 			}
 			if !errors.Is(ctx.Err(), context.Canceled) || asked && !errors.Is(context.Cause(ctx), c.want) {
 				t.Errorf("%s, asked %v: it ended with %v, %v; want %v", name, asked, ctx.Err(), context.Cause(ctx), c.want)

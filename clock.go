@@ -36,7 +36,7 @@ type attemptClock struct {
 	lane       *clockLane
 	at         time.Duration // when it ends, or would have ended
 	prev, next *attemptClock
-	expires    interface{ cancel() }
+	of         *attempt
 	up         bool // its time was up; under lane.mu
 }
 
@@ -51,10 +51,11 @@ func newAttemptClocks(limit time.Duration) *attemptClocks {
 // now is the time since the epoch: half the price of the time of day.
 func (s *attemptClocks) now() time.Duration { return time.Since(s.epoch) }
 
-// start begins the attempt's time and returns when that is. k must not run.
-func (s *attemptClocks) start(k *attemptClock, expires interface{ cancel() }) (now time.Duration) {
+// start begins the attempt's time and returns when that is. It must not run yet.
+func (s *attemptClocks) start(a *attempt) (now time.Duration) {
 	now = s.now()
-	k.expires, k.up, k.lane = expires, false, s.lock()
+	k := &a.clock
+	k.of, k.up, k.lane = a, false, s.lock()
 	k.lane.add(k, now)
 	k.lane.mu.Unlock()
 	return now
@@ -156,16 +157,16 @@ func (l *clockLane) ring() {
 	l.set = false
 	l.wind(now)
 	l.mu.Unlock()
-	for _, o := range over {
-		o.cancel()
+	for _, a := range over {
+		a.cancel()
 	}
 }
 
 // over takes out the clocks whose time is up. l.mu is held.
-func (l *clockLane) over(now time.Duration) (over []interface{ cancel() }) {
+func (l *clockLane) over(now time.Duration) (over []*attempt) {
 	for l.first != nil && now >= l.first.at {
 		k := l.first
-		over = append(over, k.expires)
+		over = append(over, k.of)
 		l.remove(k)
 		k.up = true
 	}

@@ -1,6 +1,7 @@
 package fedhttp
 
 import (
+	"context"
 	"math/rand/v2"
 	"testing"
 	"testing/synctest"
@@ -17,26 +18,30 @@ func TestAttemptClocks(t *testing.T) {
 		s := newAttemptClocks(limit)
 		random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same each time
 		began := time.Now()
-		all := make([]attemptClock, clocks)
+		all := make([]*attempt, clocks)
+		for i := range all {
+			all[i] = &attempt{}
+		}
 		due := make([]time.Duration, clocks)   // when each is to end; 0: never
 		ended := make([]time.Duration, clocks) // when it did
 		for range 4 * clocks {
 			i := random.IntN(clocks)
 			switch random.IntN(4) {
 			case 0, 1:
-				all[i].stop()
-				ended[i] = 0 // before it can end again
-				if got := s.start(&all[i], cancelFunc(func() { ended[i] = time.Since(began) })); got != time.Since(began) {
+				all[i].clock.stop()
+				all[i], ended[i] = &attempt{}, 0
+				context.AfterFunc(all[i].open(context.Background()), func() { ended[i] = time.Since(began) })
+				if got := s.start(all[i]); got != time.Since(began) {
 					t.Fatalf("began at %v", got)
 				}
 				due[i] = time.Since(began) + limit
 			case 2:
-				all[i].touch()
+				all[i].clock.touch()
 				if due[i] > time.Since(began) {
 					due[i] = time.Since(began) + limit
 				}
 			case 3:
-				all[i].stop()
+				all[i].clock.stop()
 				if due[i] > time.Since(began) {
 					due[i] = 0
 				}
@@ -76,18 +81,14 @@ func TestAttemptClockZero(t *testing.T) {
 	(*attemptClock)(nil).touch()
 }
 
-// cancelFunc is what a clock ends in its tests.
-type cancelFunc func()
-
-func (f cancelFunc) cancel() { f() }
-
 // TestAttemptClockLeft: a clock that was stopped knows what it had left.
 func TestAttemptClockLeft(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newAttemptClocks(time.Minute)
-		var k attemptClock
-		s.start(&k, cancelFunc(func() {}))
+		a := &attempt{}
+		s.start(a)
+		k := &a.clock
 		time.Sleep(20 * time.Second)
 		k.touch()
 		time.Sleep(15 * time.Second)
@@ -114,22 +115,22 @@ func TestAttemptClocksBusy(t *testing.T) {
 			l.mu.Lock()
 		}
 	}
-	var k, waits attemptClock
-	s.start(&k, nil)
-	if k.lane != free || !k.runs() {
+	var first, waits attempt
+	s.start(&first)
+	if k := &first.clock; k.lane != free || !k.runs() {
 		t.Error("it is not in the lane that was free")
 	}
 	free.mu.Lock()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		s.start(&waits, nil)
+		s.start(&waits)
 	}()
 	for i := range s.lanes {
 		s.lanes[i].mu.Unlock()
 	}
 	<-done
-	for _, k := range []*attemptClock{&k, &waits} {
+	for _, k := range []*attemptClock{&first.clock, &waits.clock} {
 		if k.stop(); k.runs() {
 			t.Error("it still runs")
 		}

@@ -18,8 +18,8 @@ import (
 	"github.com/fedhttp/fedhttp"
 )
 
-// What a caller gets as Response.Request: the request as it was sent, whose
-// context is the caller's affair.
+// What a caller gets as Response.Request: its own request, with a context that is
+// the caller's affair.
 
 // respond serves over the protocol, and returns a Transport for it and the URL.
 func respond(t *testing.T, http2 bool, cfg fedhttp.Config) (*fedhttp.Transport, string) {
@@ -104,14 +104,41 @@ func TestResponseContextIsCallers(t *testing.T) {
 	}
 }
 
-// TestResponseRequestAsSent: it has the header that went out.
-func TestResponseRequestAsSent(t *testing.T) {
+// TestResponseRequest: it is the caller's, without what we have told the peer.
+func TestResponseRequest(t *testing.T) {
 	t.Parallel()
 	tr, url := respond(t, false, fedhttp.Config{TracerProvider: sdktrace.NewTracerProvider()})
-	resp := getWith(context.Background(), t, tr, url)
+	req, err := http.NewRequest(http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-Own", "1")
+	resp, err := tr.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer resp.Body.Close()
-	if resp.Request.Header.Get("Traceparent") == "" {
-		t.Errorf("its header is %v", resp.Request.Header)
+	if got := resp.Request.Header; got.Get("Traceparent") != "" || got.Get("X-Own") != "1" {
+		t.Errorf("its header is %v", got)
+	}
+}
+
+// TestDecisionOfPassed: a response that only passed has no decision, whatever context
+// its request was made with.
+func TestDecisionOfPassed(t *testing.T) {
+	t.Parallel()
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(elsewhere.Close)
+	tr, url := respond(t, false, fedhttp.Config{Unlisted: fedhttp.PassUnlisted})
+	first := getWith(context.Background(), t, tr, url)
+	defer first.Body.Close()
+	ctx := first.Request.Context()
+	for _, of := range []context.Context{ctx, context.WithValue(ctx, http.ServerContextKey, 1)} {
+		passed := getWith(of, t, tr, elsewhere.URL)
+		defer passed.Body.Close()
+		if d, ok := fedhttp.DecisionFromResponse(passed); ok {
+			t.Errorf("its decision is %+v", d)
+		}
 	}
 }
 

@@ -370,7 +370,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	at, unknown := table.find(req)
 	if unknown == ReasonUnlistedOrigin && t.passes(req) {
-		return t.base.RoundTrip(req)
+		return t.base.RoundTrip(ofNoCall(req))
 	}
 	var pre preflight
 	pre.begin(t, req, at)
@@ -397,6 +397,15 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 //go:noinline
 func (t *Transport) passes(req *http.Request) bool {
 	return t.unlisted == PassUnlisted && t.lifetime.Err() == nil && len(taskOf(req.Context()).Obligations) == 0
+}
+
+// ofNoCall is req, which may have been made with the context of a response: the one
+// to come must not be taken for that of the same call.
+func ofNoCall(req *http.Request) *http.Request {
+	if callOf(req.Context()) == nil {
+		return req
+	}
+	return req.WithContext(context.WithValue(req.Context(), callKey{}, nil))
 }
 
 // begin finds out what the task of the request is.
