@@ -109,8 +109,14 @@ func (c Config) withDefaults() (Config, error) {
 			server = "nats://" + server
 		}
 		var fields *url.Error
-		if _, err := url.Parse(server); errors.As(err, &fields) {
+		switch u, err := url.Parse(server); {
+		case errors.As(err, &fields):
 			fault("URL", "the %d. is none: %v", n+1, fields.Err)
+		case c.URL == "":
+		case u.Scheme != "nats" && u.Scheme != "tls" && u.Scheme != "ws" && u.Scheme != "wss":
+			fault("URL", "the scheme of the %d. is none of nats, tls, ws and wss", n+1)
+		case u.Hostname() == "":
+			fault("URL", "the %d. has no host", n+1)
 		}
 	}
 	if c.Prefix == "" {

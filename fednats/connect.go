@@ -29,7 +29,7 @@ func (f *Fleet) connect(ctx context.Context) error {
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { f.note(withRemedy(err)) }),
 		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { f.note(withRemedy(err)) }),
 	}, f.cfg.Options...)
-	conn, err := nats.Connect(f.cfg.URL, options...)
+	conn, err := f.dial(ctx, options)
 	if err != nil {
 		return fmt.Errorf("fednats: %w", withRemedy(err))
 	}
@@ -44,10 +44,46 @@ func (f *Fleet) connect(ctx context.Context) error {
 			return fmt.Errorf("fednats: not connected: %w", withRemedy(last))
 		}
 		if !sleep(ctx, 10*time.Millisecond) {
-			return fmt.Errorf("fednats: not connected: %w", errors.Join(context.Cause(ctx), last))
+			return f.notConnected(ctx)
 		}
 	}
 	return nil
+}
+
+// dial tries each server once. It waits no longer than ctx for those that take a
+// connection and say nothing.
+func (f *Fleet) dial(ctx context.Context, options []nats.Option) (*nats.Conn, error) {
+	if f.cfg.Offline {
+		return nats.Connect(f.cfg.URL, options...)
+	}
+	type result struct {
+		conn *nats.Conn
+		err  error
+	}
+	dialled := make(chan result, 1)
+	go func() {
+		conn, err := nats.Connect(f.cfg.URL, options...)
+		dialled <- result{conn, err}
+	}()
+	select {
+	case r := <-dialled:
+		return r.conn, r.err
+	case <-ctx.Done():
+		go func() {
+			if r := <-dialled; r.conn != nil {
+				r.conn.Close()
+			}
+		}()
+		return nil, fmt.Errorf("not connected: %w", context.Cause(ctx))
+	}
+}
+
+// notConnected says why, as far as that is known.
+func (f *Fleet) notConnected(ctx context.Context) error {
+	if last := f.lastErr.Load(); last != nil {
+		return fmt.Errorf("fednats: Config.URL: not connected: %w: %s", context.Cause(ctx), *last)
+	}
+	return fmt.Errorf("fednats: Config.URL: not connected: %w", context.Cause(ctx))
 }
 
 // withRemedy adds what helps, where that is known.
@@ -74,6 +110,12 @@ func remedy(err error) string {
 		return "the server wants other credentials, issued by its operator and not expired: give them in Config.Options, as with nats.UserCredentials"
 	case strings.Contains(err.Error(), "error signing nonce"): // nats.go has no value for it
 		return "issue the file of nats.UserCredentials in Config.Options anew: it has no key"
+	case isAPIError(err, errNotClustered):
+		return "set Config.Replicas to 1, or run a cluster"
+	case isAPIError(err, errNoAccount):
+		return "enable JetStream for the account"
+	case isAPIError(err, errOverlap):
+		return "set Config.Prefix to one that nothing else in the account has"
 	case errors.As(err, &name):
 		return "name the server in Config.URL as its certificate does"
 	case errors.As(err, &untrusted):

@@ -131,15 +131,25 @@ func (f *Fleet) setUpLater() {
 
 var errDisconnected = errors.New("not connected")
 
-// errNoPeers is a server's "no suitable peers for placement".
-const errNoPeers = 10005
+// Errors of the server that jetstream has no name for.
+const (
+	errNoPeers      = 10005 // no suitable peers for placement
+	errNoAccount    = 10039 // JetStream not enabled for account
+	errOverlap      = 10065 // subjects overlap with an existing stream
+	errNotClustered = 10074 // replicas > 1 not supported in non-clustered mode
+)
+
+func isAPIError(err error, code jetstream.ErrorCode) bool {
+	var api jetstream.JetStreamError
+	return errors.As(err, &api) && api.APIError() != nil && api.APIError().ErrorCode == code
+}
 
 // isPassing reports whether an error may end by itself.
 func isPassing(err error) bool {
 	var api jetstream.JetStreamError
 	if errors.As(err, &api) && api.APIError() != nil {
 		// No leader, no quorum, no room; or not enough servers that are known yet.
-		return api.APIError().Code >= 500 || api.APIError().ErrorCode == errNoPeers
+		return api.APIError().Code >= 500 && api.APIError().ErrorCode != errNotClustered || api.APIError().ErrorCode == errNoPeers
 	}
 	return errors.Is(err, nats.ErrNoResponders) || errors.Is(err, nats.ErrTimeout) ||
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, errDisconnected) ||

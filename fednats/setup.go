@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -149,5 +150,8 @@ func (f *Fleet) setupError(kind, name string, err error) error {
 			err = fmt.Errorf("%w; the connection says: %s", err, quote(last.Error()))
 		}
 	}
-	return fmt.Errorf("fednats: %s %s: %w", kind, name, err)
+	if errors.Is(err, nats.ErrNoResponders) {
+		err = fmt.Errorf("%w; the servers have no JetStream, or it has no leader yet", err)
+	}
+	return fmt.Errorf("fednats: %s %s: %w", kind, name, withRemedy(err))
 }
