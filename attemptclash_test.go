@@ -214,18 +214,6 @@ type readerBody struct{ io.Reader }
 
 func (readerBody) Close() error { return nil }
 
-// askedContext does something when it is asked for its end for the first time.
-type askedContext struct {
-	context.Context
-	asked func()
-	once  sync.Once
-}
-
-func (c *askedContext) Done() <-chan struct{} {
-	c.once.Do(c.asked)
-	return c.Context.Done()
-}
-
 // TestResendLeavesHeadersAlone: what one attempt says of us is not written over
 // while its base may still be writing it.
 func TestResendLeavesHeadersAlone(t *testing.T) {
