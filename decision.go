@@ -266,7 +266,8 @@ var (
 // ErrPeerUntrusted is for the TLS verification of a base: one that refuses who
 // the peer has proven to be, by a policy of our own, returns an error that wraps
 // it. That is never a routing failure: the call is not sent again, and ends as
-// OutcomePeerUnavailable with ReasonPeerUntrusted.
+// OutcomePeerUnavailable with ReasonPeerUntrusted. So does one over plain http to an
+// origin of this machine whose connection leads to another.
 var ErrPeerUntrusted = errors.New("the peer's identity is not accepted")
 
 // ErrClientCertificate is for the TLS of a base whose own certificate, which the

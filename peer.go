@@ -22,7 +22,8 @@ type Peer struct {
 	ID string
 	// Origins are where the peer is reached: "https://registry.b.example", the
 	// port optional. At least one, and none that another peer claims. Plain
-	// http is accepted for loopback only, unless AllowPlaintext.
+	// http is accepted for loopback only, unless AllowPlaintext, and a connection
+	// that leads elsewhere, by the resolver's doing or a proxy's, is refused.
 	Origins []string
 	// Base sends this peer's requests, as Config.Base does the others'. Nil:
 	// Config.Base. Peers that name the same *http.Transport share one clone of it

@@ -1,0 +1,23 @@
+package fedhttp
+
+import (
+	"context"
+	"fmt"
+	"net"
+)
+
+// staysHere refuses a connection beyond this machine to an origin that may be plain
+// http because it is on it. Where a name such as registry.localhost leads is up to the
+// machine's resolver, and a proxy from the environment is used for it as for any other.
+func staysHere(ctx context.Context, conn net.Conn) error {
+	c := callOf(ctx)
+	if c == nil || c.at == nil || c.at.scheme != "http" || c.peer.AllowPlaintext || !c.at.loopback() {
+		return nil
+	}
+	// What is no TCP stays, and a tunnel that the program dials through may not say.
+	to, ok := conn.RemoteAddr().(*net.TCPAddr)
+	if !ok || to.IP.IsLoopback() || to.IP.IsUnspecified() {
+		return nil
+	}
+	return fmt.Errorf("%w: %s is plain http and leads beyond this machine, to %s; use https or set AllowPlaintext", ErrPeerUntrusted, c.at.origin, to)
+}

@@ -1,0 +1,107 @@
+package fedhttp_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/fedhttp/fedhttp"
+)
+
+// elsewhereConn says that it leads to another machine.
+type elsewhereConn struct {
+	net.Conn
+	to net.Addr
+}
+
+func (c elsewhereConn) RemoteAddr() net.Addr { return c.to }
+
+// TestPlainHTTPStaysHere: a name of this machine that the resolver takes elsewhere, or
+// that a proxy is asked for, gets no byte of a task in clear text.
+func TestPlainHTTPStaysHere(t *testing.T) {
+	t.Parallel()
+	var got atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { got.Add(1) }))
+	t.Cleanup(server.Close)
+	const named = "http://registry.localhost:8080"
+	proxy := http.ProxyURL(&url.URL{Scheme: "http", Host: "proxy.example:3128"})
+	tcp := func(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 80} }
+	for name, tt := range map[string]struct {
+		origin string
+		to     net.Addr
+		change func(*http.Transport, *fedhttp.Peer)
+		want   bool // it is sent
+	}{
+		"a name that leads here":      {origin: named, to: tcp("127.0.0.1"), want: true},
+		"the same, IPv6":              {origin: named, to: tcp("::1"), want: true},
+		"a socket of this machine":    {origin: named, to: &net.UnixAddr{Name: "/run/x", Net: "unix"}, want: true},
+		"a tunnel":                    {origin: named, to: tcp("0.0.0.0"), want: true},
+		"a name that leads elsewhere": {origin: named, to: tcp("203.0.113.7")},
+		"localhost that does":         {origin: "http://localhost:8080", to: tcp("2001:db8::7")},
+		"a proxy elsewhere": {origin: named, to: tcp("203.0.113.7"), change: func(t *http.Transport, _ *fedhttp.Peer) {
+			t.Proxy = proxy
+		}},
+		"clear text is allowed": {origin: named, to: tcp("203.0.113.7"), want: true, change: func(_ *http.Transport, p *fedhttp.Peer) {
+			p.AllowPlaintext = true
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			base := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				conn, err := new(net.Dialer).DialContext(ctx, "tcp", strings.TrimPrefix(server.URL, "http://"))
+				return elsewhereConn{conn, tt.to}, err
+			}}
+			t.Cleanup(base.CloseIdleConnections)
+			p := fedhttp.Peer{ID: "b", Origins: []string{tt.origin}}
+			if tt.change != nil {
+				tt.change(base, &p)
+			}
+			tr := newTestTransport(t, fedhttp.Config{Base: base, Anchors: fenceEager(), Peers: []fedhttp.Peer{p}, Logger: quietLogger})
+			resp, err := tr.RoundTrip(newGet(t, tt.origin))
+			if err == nil {
+				resp.Body.Close()
+			}
+			var failed *fedhttp.Error
+			switch {
+			case tt.want && err != nil:
+				t.Error(err)
+			case !tt.want && err == nil:
+				t.Error("it was sent")
+			case !tt.want && (!errors.As(err, &failed) || failed.Decision.Reason != fedhttp.ReasonPeerUntrusted || failed.Decision.Attempts != 1 || !strings.Contains(err.Error(), "beyond this machine")):
+				t.Error(err)
+			}
+		})
+	}
+	t.Cleanup(func() {
+		if n := got.Load(); n != 5 {
+			t.Errorf("%d requests came", n)
+		}
+	})
+}
+
+// TestTLSGoesAnywhere: who answers over TLS is verified, wherever the name leads.
+func TestTLSGoesAnywhere(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(server.Close)
+	base := server.Client().Transport.(*http.Transport).Clone()
+	base.TLSClientConfig.ServerName = "example.com" // as its certificate has it
+	base.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", strings.TrimPrefix(server.URL, "https://"))
+		return elsewhereConn{conn, &net.TCPAddr{IP: net.ParseIP("203.0.113.7"), Port: 443}}, err
+	}
+	t.Cleanup(base.CloseIdleConnections)
+	const origin = "https://registry.localhost"
+	tr := newTestTransport(t, fedhttp.Config{Base: base, Peers: []fedhttp.Peer{{ID: "b", Origins: []string{origin}}}, Logger: quietLogger})
+	resp, err := tr.RoundTrip(newGet(t, origin))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+}
