@@ -18,7 +18,7 @@ import (
 // are done with stay in the file until it can be cut, and are published again if
 // the process ends before that; the cluster knows them by their ids.
 //
-// What is appended survives the process at once. It survives the machine when it
+// What is appended survives the process. It survives the machine when it
 // is synced, which it is once it has to wait. It belongs to one goroutine. A nil
 // journal keeps nothing.
 type journal struct {

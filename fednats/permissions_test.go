@@ -82,15 +82,20 @@ func TestPermissions(t *testing.T) {
 
 	// What the others do.
 	must(t, gossip.Advertise(t.Context(), fedhttp.Advertisement{PolicyKey: key(1), Digest: "sha256:a"}))
-	told := make(chan fedhttp.Unresolved, 1)
-	ctx, cancel := context.WithCancel(t.Context())
-	var following sync.WaitGroup
-	following.Go(func() { _ = negotiator.FollowUnresolved(ctx, func(u fedhttp.Unresolved) { told <- u }) })
-	if u := <-told; u.Capability != "summarize" || u.Epoch != 1 {
-		t.Errorf("%+v", u)
+	told, refused := make(chan fedhttp.Unresolved, 1), make(chan error, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	go func() { refused <- negotiator.FollowUnresolved(ctx, func(u fedhttp.Unresolved) { told <- u }) }()
+	select {
+	case u := <-told:
+		if u.Capability != "summarize" || u.Epoch != 1 {
+			t.Errorf("%+v", u)
+		}
+		cancel()
+		<-refused
+	case err := <-refused:
+		t.Fatalf("the negotiator may not follow: %v; %s", err, negotiator.Status().LastError)
 	}
-	cancel()
-	following.Wait()
 	must(t, negotiator.Accept(t.Context(), fedhttp.Policy{PolicyKey: key(1), Digest: "sha256:a"}))
 	wantBasis(t, book, key(1), "accepted sha256:a")
 	list, err := operator.Escalations(t.Context())
