@@ -192,6 +192,10 @@ func (f *Fleet) note(err error) {
 		return
 	}
 	text := bounded(err.Error())
+	if errors.Is(err, errDisconnected) {
+		f.lastErr.CompareAndSwap(nil, &text) // it says less than why
+		return
+	}
 	f.lastErr.Store(&text)
 }
 

@@ -48,13 +48,30 @@ with --all. Of one that was acknowledged before, the first word stays on record.
 	return cmd
 }
 
+// acknowledge says whose word is on record then: somebody else may have been faster.
 func acknowledge(ctx context.Context, fleet *fednats.Fleet, id, by string) (string, error) {
 	e, err := fleet.Escalation(ctx, id)
 	if err != nil {
 		return "", err
 	}
-	if e.AckedBy != "" {
-		return fmt.Sprintf("was acknowledged before, by %s, %s", plain(e.AckedBy), instant(e.AckedAt, time.Now())), nil
+	if e.AckedBy == "" {
+		if err := fleet.AckEscalation(ctx, id, by); err != nil {
+			return "", err
+		}
+		// The server that is asked may be a moment behind the one that has taken it.
+		for wait := time.Millisecond; e.AckedBy == ""; wait *= 2 {
+			if e, err = fleet.Escalation(ctx, id); err != nil {
+				return "", err
+			}
+			if e.AckedBy == by {
+				return "acknowledged by " + plain(by), nil
+			}
+			select {
+			case <-ctx.Done():
+				return "", context.Cause(ctx)
+			case <-time.After(wait):
+			}
+		}
 	}
-	return "acknowledged by " + plain(by), fleet.AckEscalation(ctx, id, by)
+	return fmt.Sprintf("was acknowledged before, by %s, %s", plain(e.AckedBy), instant(e.AckedAt, time.Now())), nil
 }
