@@ -15,9 +15,16 @@ func staysHere(ctx context.Context, conn net.Conn) error {
 		return nil
 	}
 	// What is no TCP stays, and a tunnel that the program dials through may not say.
-	to, ok := conn.RemoteAddr().(*net.TCPAddr)
+	to, ok := remoteAddr(conn).(*net.TCPAddr)
 	if !ok || to.IP.IsLoopback() || to.IP.IsUnspecified() {
 		return nil
 	}
 	return fmt.Errorf("%w: %s is plain http and leads beyond this machine, to %s; use https or set AllowPlaintext", ErrPeerUntrusted, c.at.origin, to)
+}
+
+// remoteAddr is nil where the connection has none to tell: net/http never asks for it,
+// so that a program's own may not be made for the question.
+func remoteAddr(conn net.Conn) (addr net.Addr) {
+	defer func() { _ = recover() }()
+	return conn.RemoteAddr()
 }
