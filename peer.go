@@ -61,6 +61,9 @@ type Peer struct {
 // Route gives the requests that match a pattern their Task defaults.
 type Route struct {
 	// Pattern is a pattern of http.ServeMux without a host: "POST /v1/tasks/{id}".
+	// Paths match letter for letter. What a peer may take for another spelling of
+	// one (other letter case, "/v1/tasks;x") needs a route that matches it too; "/"
+	// matches whatever no other does.
 	Pattern string
 	// Task completes the request's own: fields that it leaves open are taken
 	// from here, and obligations add up.
@@ -385,14 +388,23 @@ func handle(mux *http.ServeMux, pattern string) (fault string) {
 
 // complete gives task the defaults of the request's route. A path may be read in
 // two ways, with its escapes ("%2e%2e", "%2F") or without, and the peer chooses;
-// where they lead to two routes the obligations of both hold.
+// where they lead to two routes the obligations of both hold. So it is with a method
+// in small letters, which many servers take for the one in capitals.
 func (t *routeTable) complete(task *Task, req *http.Request) *Task {
-	u := url.URL{Path: req.URL.Path, RawPath: req.URL.RawPath}
+	task = t.completeAs(req.Method, task, req.URL)
+	if capitals := strings.ToUpper(req.Method); capitals != req.Method {
+		task = t.completeAs(capitals, task, req.URL)
+	}
+	return task
+}
+
+func (t *routeTable) completeAs(method string, task *Task, to *url.URL) *Task {
+	u := url.URL{Path: to.Path, RawPath: to.RawPath}
 	if u.RawPath != "" {
-		task = task.withDefaults(t.match(req.Method, &u))
+		task = task.withDefaults(t.match(method, &u))
 		u.RawPath = ""
 	}
-	return task.withDefaults(t.match(req.Method, &u))
+	return task.withDefaults(t.match(method, &u))
 }
 
 // match asks ServeMux with a server's view of the request: the target is in the

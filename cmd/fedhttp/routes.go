@@ -30,6 +30,11 @@ func routesOf(all []fedhttp.Route) routeTable {
 // otherwise; "" where they agree. To fedhttp the caller is the operator's program, and
 // its word counts; a client of the gateway can add to the file, and not change it.
 func (r routeTable) overridden(method string, u *url.URL, said fedhttp.Task) string {
+	if capitals := strings.ToUpper(method); capitals != method { // which many servers take it for
+		if field := r.overridden(capitals, u, said); field != "" {
+			return field
+		}
+	}
 	// A path with escapes may be read in two ways, and both count.
 	for _, path := range []*url.URL{{Path: u.Path, RawPath: u.RawPath}, {Path: u.Path}} {
 		_, pattern := r.mux.Handler(&http.Request{Method: method, URL: path})

@@ -39,6 +39,7 @@ func TestOverridden(t *testing.T) {
 		{"POST", "/v1/tasks", fedhttp.Task{Capability: "other"}, headerCapability},
 		{"POST", "/v1/tasks", fedhttp.Task{Scope: "other"}, headerScope},
 		{"POST", "/v1//tasks", terms("residency=us"), "Fedhttp-Obligations: residency"}, // which fedhttp cleans first
+		{"post", "/v1/tasks", terms("residency=us"), "Fedhttp-Obligations: residency"},  // which a server may take for POST
 		{"GET", "/v1/tasks", terms("residency=us"), ""},
 		{"GET", "/v1/tasks", fedhttp.Task{Scope: "other"}, ""},
 		{"GET", "/v1/a%2Fb", fedhttp.Task{Capability: "deep"}, headerCapability}, // two readings, two routes
