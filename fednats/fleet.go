@@ -42,6 +42,7 @@ type Fleet struct {
 	ledger   *ledger
 	buckets  map[string]jetstream.KeyValue
 	records  jetstream.Stream // of the policies' bucket; nil: not asked for yet
+	ended    bool             // nothing may begin any more
 	closed   error            // what Close returned
 }
 
@@ -228,6 +229,9 @@ func (f *Fleet) Close(ctx context.Context) error {
 				left = append(left, fmt.Errorf("fednats: %d %s were not published, and are %s", n, o.name, kept))
 			}
 		}
+		f.mu.Lock()
+		f.ended = true
+		f.mu.Unlock()
 		f.end()
 		f.work.Wait()
 		f.release()

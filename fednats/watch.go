@@ -61,8 +61,11 @@ type claim struct {
 func (f *Fleet) watch(bucket string, s sink, fresh *freshness) *watcher {
 	w := &watcher{f: f, bucket: bucket, sink: s, fresh: fresh, ready: make(chan struct{}), retry: make(chan struct{}, 1)}
 	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ended {
+		return w // which nobody will ever hear of
+	}
 	f.watchers = append(f.watchers, w)
-	f.mu.Unlock()
 	f.work.Go(func() { w.run(f.life) })
 	f.work.Go(func() { w.probe(f.life) })
 	return w
