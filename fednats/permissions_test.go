@@ -2,6 +2,7 @@ package fednats
 
 import (
 	"context"
+	"errors"
 	"os"
 	"regexp"
 	"strings"
@@ -92,7 +93,9 @@ func TestPermissions(t *testing.T) {
 			t.Errorf("%+v", u)
 		}
 		cancel()
-		<-refused
+		if err := <-refused; !errors.Is(err, context.Canceled) {
+			t.Errorf("it ends with %v", err)
+		}
 	case err := <-refused:
 		t.Fatalf("the negotiator may not follow: %v; %s", err, negotiator.Status().LastError)
 	}
