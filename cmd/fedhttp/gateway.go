@@ -65,6 +65,9 @@ func newGateway(t *fedhttp.Transport, peers []fedhttp.Peer, port string, remote 
 				return err
 			}
 			p := passageOf(resp.Request.Context())
+			if d.Peer != p.target.id { // the file of peers has changed in between
+				return fmt.Errorf("the origin is peer %s's by now, which has answered", quote(d.Peer))
+			}
 			p.target.rewrite(resp, p.at)
 			resp.Header.Set(decisionHeader, decisionField(d))
 			return nil
