@@ -177,6 +177,10 @@ func (c *call) judge(a *attempt) {
 			now = time.Now()
 		}
 		a.reading = p.signals.read(a.resp.Header, a.resp.StatusCode, a.anchor.IssuedAt, now)
+		if _, announced := a.resp.Trailer[p.signals.policyEvaluated]; announced {
+			// That word comes when all is decided, and may be another one.
+			a.reading.evidence = append(a.reading.evidence, Evidence{Source: SourceHeader})
+		}
 		if len(p.signals.dialects) > 0 {
 			c.listen(a)
 		}
