@@ -147,7 +147,7 @@ func (o *outbox) round(ctx context.Context) (more, ok bool) {
 		return false, true
 	}
 	if !o.ready() {
-		o.journal.sync()
+		o.sync()
 		return true, false
 	}
 	done := make([]bool, len(batch))
@@ -161,26 +161,42 @@ func (o *outbox) round(ctx context.Context) (more, ok bool) {
 		ok = ok && d
 	}
 	if !ok {
-		o.journal.sync()
+		o.sync()
 	}
 	removed, left := o.remove(done)
 	o.journal.forget(removed, left, o.from)
 	return left > 0, ok
 }
 
-// keepUntil waits for the sending, which may take long. What comes meanwhile is on disk
-// at once all the same.
-func (o *outbox) keepUntil(sending *sync.WaitGroup) {
-	sent := make(chan struct{})
+// sync has what is in the file survive the machine.
+func (o *outbox) sync() {
+	if o.journal == nil || !o.journal.dirty {
+		return
+	}
+	o.journal.dirty = false
+	var err error
+	var syncing sync.WaitGroup
+	syncing.Go(func() { err = o.journal.file.Sync() })
+	o.keepUntil(&syncing)
+	if err != nil {
+		o.journal.dirty = true
+		o.journal.report(err)
+	}
+}
+
+// keepUntil waits for what may take long. What comes meanwhile is in the file at once
+// all the same.
+func (o *outbox) keepUntil(working *sync.WaitGroup) {
+	done := make(chan struct{})
 	go func() {
-		defer close(sent)
-		sending.Wait()
+		defer close(done)
+		working.Wait()
 	}()
 	for woken := false; ; woken = true {
 		select {
 		case <-o.wake:
 			o.journal.append(o.from)
-		case <-sent:
+		case <-done:
 			if woken {
 				o.kick()
 			}
