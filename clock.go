@@ -3,6 +3,7 @@ package fedhttp
 import (
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -10,8 +11,11 @@ import (
 //
 // So the order in which they begin is the order in which they end, and one timer
 // serves all that are in a lane: it is set for the one that ends first, and left
-// alone when that is done in time. There are several lanes, so that nobody waits
-// for anybody.
+// alone when that is done in time.
+//
+// No attempt waits for another. There are several lanes, of which one takes what is
+// free; and a clock whose lane is not free when it stops is taken out by who is next
+// there.
 type attemptClocks struct {
 	limit time.Duration
 	epoch time.Time // from which the clocks count
@@ -28,17 +32,26 @@ type clockLane struct {
 	first, last *attemptClock
 	timer       *time.Timer
 	set         bool // the timer will ring
-	_           [23]byte
+	_           [15]byte
+
+	stopped atomic.Pointer[attempt] // the first whose clock is to be taken out; clock.of is the next
 }
 
 // attemptClock is one attempt's place among them. The zero value does not run.
 type attemptClock struct {
 	lane       *clockLane
-	at         time.Duration // when it ends, or would have ended
+	at         time.Duration // when it ends, or would have ended; under lane.mu, as prev and next are
 	prev, next *attemptClock
 	of         *attempt
-	up         bool // its time was up; under lane.mu
+	state      atomic.Uint32
 }
+
+const (
+	clockUnused uint32 = iota
+	clockRuns
+	clockStopped
+	clockUp // its time is up
+)
 
 func newAttemptClocks(limit time.Duration) *attemptClocks {
 	s := &attemptClocks{limit: limit, epoch: time.Now()}
@@ -51,13 +64,14 @@ func newAttemptClocks(limit time.Duration) *attemptClocks {
 // now is the time since the epoch: half the price of the time of day.
 func (s *attemptClocks) now() time.Duration { return time.Since(s.epoch) }
 
-// start begins the attempt's time and returns when that is. It must not run yet.
+// start begins the attempt's time, once, and returns when that is.
 func (s *attemptClocks) start(a *attempt) (now time.Duration) {
 	now = s.now()
 	k := &a.clock
-	k.of, k.up, k.lane = a, false, s.lock()
+	k.of, k.lane = a, s.lock()
+	k.state.Store(clockRuns)
 	k.lane.add(k, now)
-	k.lane.mu.Unlock()
+	k.lane.unlock()
 	return now
 }
 
@@ -74,8 +88,15 @@ func (s *attemptClocks) lock() *clockLane {
 	return l
 }
 
-// runs reports whether k is in its lane, whose mu is held.
-func (k *attemptClock) runs() bool { return k.prev != nil || k.lane.first == k }
+// unlock takes out what has stopped meanwhile.
+func (l *clockLane) unlock() {
+	if l.stopped.Load() != nil {
+		for a := l.stopped.Swap(nil); a != nil; a = a.clock.of {
+			l.remove(&a.clock)
+		}
+	}
+	l.mu.Unlock()
+}
 
 // touch begins anew, if the clock still runs.
 func (k *attemptClock) touch() {
@@ -84,8 +105,8 @@ func (k *attemptClock) touch() {
 	}
 	now := k.lane.clocks.now()
 	k.lane.mu.Lock()
-	defer k.lane.mu.Unlock()
-	if k.runs() {
+	defer k.lane.unlock()
+	if k.state.Load() == clockRuns {
 		k.lane.remove(k)
 		k.lane.add(k, now)
 	}
@@ -94,19 +115,28 @@ func (k *attemptClock) touch() {
 // stop reports whether the time was up: the attempt has been ended, or is about to
 // be. Else it will not be.
 func (k *attemptClock) stop() (up bool) {
-	if k.lane == nil {
+	if !k.state.CompareAndSwap(clockRuns, clockStopped) {
+		return k.state.Load() == clockUp
+	}
+	l := k.lane
+	if l.mu.TryLock() {
+		l.remove(k)
+		l.unlock()
 		return false
 	}
-	k.lane.mu.Lock()
-	defer k.lane.mu.Unlock()
-	if k.runs() {
-		k.lane.remove(k)
+	for a := k.of; ; {
+		if k.of = l.stopped.Load(); l.stopped.CompareAndSwap(k.of, a) {
+			return false
+		}
 	}
-	return k.up
 }
 
 // left is what a clock that was stopped has left of its time.
-func (k *attemptClock) left() time.Duration { return k.at - k.lane.clocks.now() }
+func (k *attemptClock) left() time.Duration {
+	k.lane.mu.Lock()
+	defer k.lane.unlock()
+	return k.at - k.lane.clocks.now()
+}
 
 // add puts k at the end. l.mu is held.
 func (l *clockLane) add(k *attemptClock, now time.Duration) {
@@ -120,12 +150,15 @@ func (l *clockLane) add(k *attemptClock, now time.Duration) {
 	l.wind(now)
 }
 
-// remove takes k out. l.mu is held.
+// remove takes k out, if it has not been. l.mu is held.
 func (l *clockLane) remove(k *attemptClock) {
-	if k.prev == nil {
-		l.first = k.next
-	} else {
+	switch {
+	case k.prev != nil:
 		k.prev.next = k.next
+	case l.first == k:
+		l.first = k.next
+	default:
+		return
 	}
 	if k.next == nil {
 		l.last = k.prev
@@ -156,7 +189,7 @@ func (l *clockLane) ring() {
 	over := l.over(now)
 	l.set = false
 	l.wind(now)
-	l.mu.Unlock()
+	l.unlock()
 	for _, a := range over {
 		a.cancel()
 	}
@@ -166,9 +199,10 @@ func (l *clockLane) ring() {
 func (l *clockLane) over(now time.Duration) (over []*attempt) {
 	for l.first != nil && now >= l.first.at {
 		k := l.first
-		over = append(over, k.of)
 		l.remove(k)
-		k.up = true
+		if k.state.CompareAndSwap(clockRuns, clockUp) {
+			over = append(over, k.of)
+		}
 	}
 	return over
 }

@@ -3,6 +3,7 @@ package fedhttp
 import (
 	"context"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -117,7 +118,7 @@ func TestAttemptClocksBusy(t *testing.T) {
 	}
 	var first, waits attempt
 	s.start(&first)
-	if k := &first.clock; k.lane != free || !k.runs() {
+	if k := &first.clock; k.lane != free || free.last != k {
 		t.Error("it is not in the lane that was free")
 	}
 	free.mu.Lock()
@@ -130,9 +131,83 @@ func TestAttemptClocksBusy(t *testing.T) {
 		s.lanes[i].mu.Unlock()
 	}
 	<-done
-	for _, k := range []*attemptClock{&first.clock, &waits.clock} {
-		if k.stop(); k.runs() {
-			t.Error("it still runs")
+	if first.clock.stop() || waits.clock.stop() {
+		t.Error("their time is up")
+	}
+	if free.first != nil || waits.clock.lane.first != nil {
+		t.Error("they still run")
+	}
+}
+
+// TestAttemptClockStopsBusy: a clock whose lane is busy stops all the same, without
+// waiting, and is taken out by who is next there.
+func TestAttemptClockStopsBusy(t *testing.T) {
+	t.Parallel()
+	s := newAttemptClocks(time.Minute)
+	lane := &s.lanes[3]
+	for i := range s.lanes {
+		if l := &s.lanes[i]; l != lane {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+		}
+	}
+	var all [5]attempt
+	for i := range all {
+		s.start(&all[i])
+	}
+	lane.mu.Lock()
+	for _, i := range []int{1, 0, 4} {
+		for range 2 {
+			if all[i].clock.stop() {
+				t.Errorf("the time of %d is up", i)
+			}
+		}
+	}
+	// One of them is the first when the time is up.
+	if over := lane.over(all[0].clock.at); len(over) != 0 {
+		t.Errorf("%d have ended", len(over))
+	}
+	lane.unlock()
+	if lane.first != &all[2].clock || lane.last != &all[3].clock || lane.stopped.Load() != nil {
+		t.Error("others are left")
+	}
+	if left := all[4].clock.left(); left <= 0 || left > time.Minute {
+		t.Errorf("%v left", left)
+	}
+	all[2].clock.stop()
+	all[3].clock.stop()
+	if lane.first != nil || lane.last != nil {
+		t.Error("clocks are left")
+	}
+}
+
+// TestAttemptClocksRace: each attempt either is stopped or ends, and says so.
+func TestAttemptClocksRace(t *testing.T) {
+	t.Parallel()
+	s := newAttemptClocks(20 * time.Microsecond)
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 2000 {
+				a := &attempt{}
+				ctx := a.open(context.Background())
+				s.start(a)
+				a.clock.touch()
+				if up := a.clock.stop(); up {
+					<-ctx.Done() // or the test does not end
+				} else if ctx.Err() != nil {
+					t.Error("it has ended, and does not say so")
+				}
+			}
+		})
+	}
+	all.Wait()
+	for i := range s.lanes {
+		l := &s.lanes[i]
+		l.mu.Lock()
+		l.unlock()
+		if l.first != nil || l.last != nil {
+			t.Errorf("clocks are left in lane %d", i)
 		}
 	}
 }

@@ -41,7 +41,7 @@ func TestSignalInTrailer(t *testing.T) {
 			tr := newTestTransport(t, fedhttp.Config{
 				Base: server.Client().Transport, Peers: []fedhttp.Peer{testPeer("b", server.URL)},
 				Anchors: anchorFunc(func(context.Context, string) (fedhttp.Anchor, error) {
-					return fedhttp.Anchor{Version: string(rune('a' + version.Add(1)))}, nil
+					return fedhttp.Anchor{Version: string('a' + version.Add(1))}, nil
 				}),
 			})
 			resp := getWith(context.Background(), t, tr, server.URL)
