@@ -37,9 +37,11 @@ func latency(args []string) error {
 	for _, r := range rates {
 		rate, turn := r.rate, time.Duration(r.longer)*length/slices
 		all := make([]bench.Latencies, len(senders))
+		turns := make([][]float64, len(senders)) // the 99th percentile of each
 		for range slices {
 			for i, s := range senders {
 				l := bench.OpenLoop(s, rate, turn)
+				turns[i] = append(turns[i], bench.Quantile(l.Whole, 0.99))
 				all[i].Whole, all[i].Start = append(all[i].Whole, l.Whole...), append(all[i].Start, l.Start...)
 				if l.Behind {
 					late = errors.Join(late, fmt.Errorf("%s cannot keep up with %d requests a second", s.Name, rate))
@@ -51,6 +53,7 @@ func latency(args []string) error {
 				value{bench.Quantile(all[i].Whole, 0.5) * 1e9, "p50-ns"},
 				value{bench.Quantile(all[i].Whole, 0.99) * 1e9, "p99-ns"},
 				value{bench.Quantile(all[i].Whole, 0.999) * 1e9, "p99.9-ns"},
+				value{bench.Median(turns[i]) * 1e9, "p99-turn-ns"},
 				value{bench.Quantile(all[i].Start, 0.99) * 1e9, "p99-start-ns"}))
 		}
 	}

@@ -24,13 +24,13 @@ func latencyTable(r *results) string {
 		} {
 			name := latencyOf(rate, c.trace, c.chain)
 			row := []string{thousands(float64(rate)) + "/s: " + c.title}
-			for _, unit := range []string{"p50-sec", "p99-sec", "p99.9-sec", "p99-start-sec"} {
+			for _, unit := range []string{"p50-sec", "p99-sec", "p99-turn-sec", "p99.9-sec", "p99-start-sec"} {
 				row = append(row, duration(r.get(name, unit)))
 			}
 			rows = append(rows, row)
 		}
 	}
-	return table([]string{"requests", "p50", "p99", "p99.9", "of that before the call, p99"}, rows)
+	return table([]string{"requests", "p50", "p99", "p99 in the median turn", "p99.9", "of that before the call, p99"}, rows)
 }
 
 // curve is what calls cost beyond those of the stub, as something grows.
