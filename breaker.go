@@ -2,6 +2,7 @@ package fedhttp
 
 import (
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -54,17 +55,28 @@ var (
 
 // breaker is one peer's circuit breaker.
 //
-// gobreaker's State moves an open breaker to half-open and takes its lock, so
-// the state is kept here as well, for those who only want to look.
+// A closed one admits everybody, and a success after a success changes nothing. So as
+// long as there is no failure nobody asks gobreaker, whose lock each call would take
+// twice; it hears of the failures, and of the success that ends a row of them.
 type breaker struct {
 	cb        *gobreaker.TwoStepCircuitBreaker[struct{}] // nil: off
 	policy    BreakerPolicy
-	state     atomic.Int32 // a gobreaker.State
+	era       atomic.Pointer[era]
 	openUntil atomic.Int64 // Unix nanoseconds
+	telling   sync.Mutex   // of those who have not asked gobreaker, and tell it what they met
+}
+
+// era is the time that a breaker is in one state. A trial has one for itself.
+type era struct {
+	of    *breaker
+	state gobreaker.State
+	calm  atomic.Bool // closed, and no failure since the last success
+	trial func(error) // tells gobreaker of the trial
 }
 
 func newBreaker(peer string, policy BreakerPolicy) *breaker {
 	b := &breaker{policy: policy}
+	b.enter(gobreaker.StateClosed)
 	if policy.Failures < 0 {
 		return b
 	}
@@ -81,27 +93,37 @@ func newBreaker(peer string, policy BreakerPolicy) *breaker {
 			if to == gobreaker.StateOpen {
 				b.openUntil.Store(time.Now().Add(policy.OpenFor).UnixNano())
 			}
-			b.state.Store(int32(to))
+			b.enter(to)
 		},
 	})
 	return b
 }
 
-func (b *breaker) closed() bool { return gobreaker.State(b.state.Load()) == gobreaker.StateClosed }
+func (b *breaker) enter(state gobreaker.State) {
+	e := &era{of: b, state: state}
+	e.calm.Store(state == gobreaker.StateClosed)
+	b.era.Store(e)
+}
+
+// state is kept here too: gobreaker's own takes its lock, and moves an open breaker
+// to half-open.
+func (b *breaker) state() gobreaker.State { return b.era.Load().state }
+
+func (b *breaker) closed() bool { return b.state() == gobreaker.StateClosed }
 
 // The names of a breaker's states.
 const breakerOff = "off"
 
 var breakerStates = []string{gobreaker.StateClosed.String(), gobreaker.StateHalfOpen.String(), gobreaker.StateOpen.String()}
 
-func (b *breaker) open() bool { return gobreaker.State(b.state.Load()) == gobreaker.StateOpen }
+func (b *breaker) open() bool { return b.state() == gobreaker.StateOpen }
 
 // String returns "closed", "half-open", "open", or "off".
 func (b *breaker) String() string {
 	if b.cb == nil {
 		return breakerOff
 	}
-	return gobreaker.State(b.state.Load()).String()
+	return b.state().String()
 }
 
 // retryAt is when the next trial may be sent: for an open breaker the end of
@@ -115,23 +137,47 @@ func (b *breaker) retryAt(now time.Time) time.Time {
 
 // slot is the right to send one attempt. It must be released exactly once;
 // release after the first does nothing, so it can be deferred as well.
-type slot struct {
-	done func(error)
-}
+type slot struct{ era *era }
 
 func (s *slot) release(t tally) {
-	done := s.done
-	if done == nil {
+	e := s.era
+	if e == nil {
 		return
 	}
-	s.done = nil
+	s.era = nil
+	if e.trial != nil {
+		e.trial(t.err())
+	} else {
+		e.tell(t)
+	}
+}
+
+// err is how gobreaker knows the tally.
+func (t tally) err() error {
 	switch t {
 	case tallySuccess:
-		done(nil)
+		return nil
 	case tallyFailure:
-		done(errTallyFailure)
-	default:
-		done(errTallyNeutral)
+		return errTallyFailure
+	}
+	return errTallyNeutral
+}
+
+// tell counts what an attempt of this closed era met. Once the era is over it says
+// nothing any more.
+func (e *era) tell(t tally) {
+	if t == tallyNeutral || t == tallySuccess && e.calm.Load() {
+		return
+	}
+	b := e.of
+	b.telling.Lock()
+	defer b.telling.Unlock()
+	if b.era.Load() != e { // a closed era ends with a failure that is told here, and not otherwise
+		return
+	}
+	e.calm.Store(t == tallySuccess)
+	if done, err := b.cb.Allow(); err == nil { // always: it is closed
+		done(t.err())
 	}
 }
 
@@ -141,19 +187,20 @@ func (b *breaker) admit(resend bool) (slot, bool) {
 	if b.cb == nil {
 		return slot{}, true
 	}
-	if resend && !b.closed() {
+	if e := b.era.Load(); e.state == gobreaker.StateClosed {
+		return slot{e}, true
+	}
+	if resend {
 		return slot{}, false
 	}
+	// It moves an open breaker to half-open once its time is up.
 	done, err := b.cb.Allow()
 	if err != nil {
 		return slot{}, false
 	}
-	s := slot{done}
-	// Allow itself moves an open breaker to half-open once its time is up, so
-	// the state that counts is the one after it.
-	if resend && !b.closed() {
-		s.release(tallyNeutral)
-		return slot{}, false
+	if e := b.era.Load(); e.state == gobreaker.StateClosed { // a trial has closed it meanwhile
+		done(errTallyNeutral)
+		return slot{e}, true
 	}
-	return s, true
+	return slot{&era{trial: done}}, true
 }

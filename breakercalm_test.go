@@ -1,0 +1,91 @@
+package fedhttp
+
+import (
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+)
+
+// TestBreakerAsGobreaker: a breaker that keeps most of the traffic from gobreaker
+// decides as one that asks it each time. Several attempts are under way at once, and
+// end in any order.
+func TestBreakerAsGobreaker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		entered := map[gobreaker.State]int{}
+		for seed := range uint64(200) {
+			random := rand.New(rand.NewPCG(seed, 0))
+			policy := BreakerPolicy{Failures: 1 + random.IntN(3), OpenFor: 10 * time.Second, Trials: 1 + random.IntN(3)}
+			b := newBreaker("b", policy)
+			asked := gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
+				MaxRequests: uint32(policy.Trials), Timeout: policy.OpenFor,
+				ReadyToTrip: func(c gobreaker.Counts) bool { return int(c.ConsecutiveFailures) >= policy.Failures },
+				IsExcluded:  func(err error) bool { return err == errTallyNeutral },
+			})
+			type sent struct {
+				slot slot
+				done func(error)
+			}
+			var under []sent
+			for step := range 200 {
+				switch n := random.IntN(10); {
+				case n < 4:
+					s, ok := b.admit(false)
+					done, err := asked.Allow()
+					if ok != (err == nil) {
+						t.Fatalf("seed %d, step %d: admitted is %v, gobreaker says %v", seed, step, ok, err)
+					}
+					if ok {
+						under = append(under, sent{s, done})
+					}
+				case n < 9 && len(under) > 0:
+					at := random.IntN(len(under))
+					tally := tally(random.IntN(3))
+					under[at].slot.release(tally)
+					under[at].slot.release(tally) // counts once
+					under[at].done(tally.err())
+					under = append(under[:at], under[at+1:]...)
+				default:
+					time.Sleep(time.Duration(random.IntN(5)) * time.Second)
+				}
+				// gobreaker's State moves an open breaker whose time is up, ours waits for a call.
+				if want := asked.State(); b.state() != want && (b.state() != gobreaker.StateOpen || want != gobreaker.StateHalfOpen) {
+					t.Fatalf("seed %d, step %d: %v, gobreaker is %v", seed, step, b.state(), want)
+				}
+				entered[b.state()]++
+			}
+		}
+		for _, state := range []gobreaker.State{gobreaker.StateClosed, gobreaker.StateHalfOpen, gobreaker.StateOpen} {
+			if entered[state] < 1000 {
+				t.Errorf("%v only %d times: %v", state, entered[state], entered)
+			}
+		}
+	})
+}
+
+// TestBreakerCountsAtOnce: attempts that end at the same time leave neither a failure
+// that no success ends, nor a success that hides one.
+func TestBreakerCountsAtOnce(t *testing.T) {
+	const failures = 1000
+	b := newBreaker("b", BreakerPolicy{Failures: failures, OpenFor: time.Hour, Trials: 1})
+	for range 200 {
+		var both sync.WaitGroup
+		for _, tally := range []tally{tallyFailure, tallySuccess, tallySuccess, tallyFailure} {
+			both.Go(func() {
+				s, _ := b.admit(false)
+				s.release(tally)
+			})
+		}
+		both.Wait()
+		// In whatever order they came: what is not calm has had a failure as the last.
+		if inARow := b.inARow(); b.era.Load().calm.Load() != (inARow == 0) {
+			t.Fatalf("calm is %v after %d failures in a row", b.era.Load().calm.Load(), inARow)
+		}
+	}
+}
+
+// inARow is how many failures gobreaker has counted since the last success.
+func (b *breaker) inARow() uint32 { return b.cb.Counts().ConsecutiveFailures }
