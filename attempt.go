@@ -17,14 +17,16 @@ import (
 type attempt struct {
 	request http.Request // what the base gets
 	shown   http.Request // what the caller sees as Response.Request
-	header  ownedHeader
 	trace   httptrace.ClientTrace
-	body    io.ReadCloser   // the response's, as the base gave it
-	parent  context.Context // of its own; see attemptContext
-	end     endPointer
-	clock   attemptClock
-	slot    slot
-	span    span
+
+	traceparent [1]string // as the header has it
+
+	body   io.ReadCloser   // the response's, as the base gave it
+	parent context.Context // of its own; see attemptContext
+	end    endPointer
+	clock  attemptClock
+	slot   slot
+	span   span
 
 	auth   Authorization // what it went out under,
 	anchor *keptAnchor   // and which anchor
@@ -38,10 +40,12 @@ type attempt struct {
 	reading  reading
 	delivery Delivery
 	traced   bool // the fence is the trace of its context
-	expired  bool // AttemptTimeout ended it
-	degraded bool
-	verdict  Verdict
-	reason   Reason
+
+	headerOwned bool // see attemptHeader
+	expired     bool // AttemptTimeout ended it
+	degraded    bool
+	verdict     Verdict
+	reason      Reason
 }
 
 // admit asks the breaker for the slot that the next send uses.
@@ -49,30 +53,26 @@ func (c *call) admit() bool {
 	b := c.peer.breaker.Load()
 	slot, ok := b.admit(c.sends > 0)
 	if !ok {
-		c.retryAt = b.retryAt(time.Now()).UnixNano()
+		c.detail().retryAt = b.retryAt(time.Now())
 	}
-	c.admitted = slot
+	c.next.slot = slot
 	return ok
 }
 
-// send makes one attempt, which was admitted, and leaves it, judged, in c.last.
+// send makes the attempt to come, which was admitted, and leaves it, judged, in c.last.
 func (c *call) send() {
 	p := c.peer
-	a, before := &c.first, c.last
-	if before != nil {
-		a = &attempt{}
-	}
+	a, before := c.next, c.last
 	c.last = a
 	c.sends++
-	a.slot, c.admitted = c.admitted, slot{}
-	a.auth, a.anchor, a.mark = c.auth, c.anchor, p.anchors.mark()
+	a.auth, a.mark = c.auth, p.anchors.mark()
 
 	private := c.t.tracing.private(c.t.tracing.startAttempt(c, a, before), c.in.Context(), p.Propagation)
 	ctx := a.open(private)
 	// The copy lives in the attempt, not on its own; WithContext is inlined.
 	a.request = *c.in.WithContext(ctx)
-	a.request.Header = c.headers(ctx, a)
-	a.request.Body = c.body.take(&a.clock)
+	c.headers(ctx, a)
+	a.request.Body = c.body.take(a)
 	begun := p.clocks.start(a)
 
 	a.resp, a.err = c.roundTrip(a) //nolint:bodyclose // handed over to the caller, or discarded
@@ -80,7 +80,7 @@ func (c *call) send() {
 	if c.t.metrics.on() {
 		took = p.clocks.now() - begun
 	}
-	if a.clock.stop() {
+	if a.stopClock() {
 		c.expire(a)
 	}
 	c.judge(a)
@@ -138,16 +138,15 @@ func (c *call) roundTrip(a *attempt) (*http.Response, error) {
 	return resp, nil
 }
 
-// headers returns the header of the attempt: the caller's, with what this
-// transport says in place of whatever the caller said. The caller's map is
-// copied only where something differs.
-func (c *call) headers(ctx context.Context, a *attempt) http.Header {
+// headers puts what this transport says into the header of the attempt, in place of
+// whatever the caller said.
+func (c *call) headers(ctx context.Context, a *attempt) {
 	epoch := ""
 	if c.auth.Digest != "" {
 		epoch = strconv.FormatUint(c.auth.Epoch, 10)
 	}
-	h := &a.header
-	if h.h = c.in.Header; h.h == nil {
+	h := (*attemptHeader)(a)
+	if a.request.Header == nil {
 		h.own()
 	}
 	names := &c.peer.signals
@@ -158,7 +157,6 @@ func (c *call) headers(ctx context.Context, a *attempt) http.Header {
 	h.set(names.negotiationEpoch, epoch, &c.values[1])
 	h.set(names.anchorVersion, a.anchor.Version, &c.values[2])
 	c.t.tracing.propagate(ctx, c.peer.Propagation, h)
-	return h.h
 }
 
 // judge finds out what the attempt came to.
@@ -295,7 +293,7 @@ func (a *attempt) discard() {
 // close ends the attempt. Nothing of it is used any more.
 func (a *attempt) close() {
 	if a.parent != nil { // else its span could not be begun
-		a.clock.stop()
+		a.stopClock()
 		a.cancel()
 	}
 	a.slot.release(tallyFailure) // only a panic has left it to be released here

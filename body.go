@@ -24,8 +24,8 @@ type unreadBody struct {
 	closing bool // the base wants it closed
 	kept    bool // a resend may still need it
 	closed  bool
-	failed  bool          // reading from it has failed
-	clock   *attemptClock // of the attempt that reads it
+	failed  bool     // reading from it has failed
+	reader  *attempt // whose clock reading moves on
 }
 
 func (b *unreadBody) Read(p []byte) (int, error) {
@@ -38,7 +38,7 @@ func (b *unreadBody) Read(p []byte) (int, error) {
 	}
 	n, err := b.body.Read(p)
 	if n > 0 {
-		b.clock.touch()
+		b.reader.touch()
 	}
 	if err != nil && err != io.EOF {
 		b.mu.Lock()
@@ -103,13 +103,12 @@ func (b *unreadBody) settle() {
 // bodySource gives each attempt of a call its request body.
 type bodySource struct {
 	current io.ReadCloser // what the next attempt sends; owned by the call until it is handed over
-	getBody func() (io.ReadCloser, error)
-	unread  *unreadBody // current, where there is no getBody
+	unread  *unreadBody   // current, where the request has no GetBody
 }
 
 // open takes the body of req over.
 func (s *bodySource) open(req *http.Request) {
-	s.current, s.getBody = req.Body, req.GetBody
+	s.current = req.Body
 	if req.Body == nil || req.Body == http.NoBody || req.GetBody != nil {
 		return
 	}
@@ -117,12 +116,12 @@ func (s *bodySource) open(req *http.Request) {
 	s.current = s.unread
 }
 
-// take hands the body over to a base, which closes it. Reading from it moves the
-// clock of the attempt on.
-func (s *bodySource) take(clock *attemptClock) io.ReadCloser {
+// take hands the body over to the base of an attempt, which closes it. Reading from
+// it moves the attempt's clock on.
+func (s *bodySource) take(a *attempt) io.ReadCloser {
 	body := s.current
 	if s.unread != nil {
-		s.unread.clock = clock
+		s.unread.reader = a
 	}
 	if body != http.NoBody {
 		s.current = nil
@@ -146,7 +145,7 @@ func (s *bodySource) rewind(req *http.Request) bool {
 		s.unread, s.current = again, again
 		return true
 	default:
-		body, err := s.getBody()
+		body, err := req.GetBody()
 		if err != nil || body == nil {
 			return false
 		}

@@ -12,27 +12,37 @@ import (
 // their context.
 type call struct {
 	preflight
-	in         *http.Request
-	body       bodySource
-	span       span
-	room       *attributes  // for the attributes of its spans; nil: not yet
-	ownRefresh *refreshSpan // the last that this call waited for
+	in   *http.Request
+	body bodySource
+	span span
 
-	values   [3][1]string // of the headers that this transport sets
-	admitted slot         // for the send to come,
-	anchor   *keptAnchor  // and what it goes out under
-	first    attempt
-	last     *attempt
-	stopped  refusal // why the loop ended short of a final verdict
+	values  [3][1]string // of the headers that this transport sets
+	first   attempt
+	next    *attempt // the one to come, as far as it is made ready,
+	last    *attempt // and the one that has been sent; nil: none
+	mending *mending // nil: there has been nothing to mend
 
 	// How it ended, where nothing else here says it; see decision.
-	retryAt   int64 // Unix nanoseconds; zero: no breaker is open
 	outcome   Outcome
 	reason    Reason
 	escalated bool
 	sends     int32
 	refreshes int32
 	resending bool // the loop was told to send again and has not yet
+}
+
+// mending is what a call has that was sent and not delivered.
+type mending struct {
+	refresh *refreshSpan // the last that it waited for; nil: none
+	stopped refusal      // why the loop ended short of a final verdict
+}
+
+// mend returns the mending, to be written to.
+func (c *call) mend() *mending {
+	if c.mending == nil {
+		c.mending = &mending{}
+	}
+	return c.mending
 }
 
 type callKey struct{}
@@ -62,7 +72,7 @@ func (c *call) run(r refusal) (*http.Response, error) {
 	finished := false
 	defer func() {
 		if !finished {
-			c.admitted.release(tallyFailure)
+			c.next.slot.release(tallyFailure)
 			if c.last != nil {
 				closeBody(c.last.request.Body)
 				if c.last.resp != nil {
@@ -85,7 +95,7 @@ func (c *call) run(r refusal) (*http.Response, error) {
 func (c *call) dispatch() refusal {
 	p := c.peer
 	r := c.trust()
-	if c.t.anchors != nil && (!r.ok() || c.anchor == &noAnchor) {
+	if c.t.anchors != nil && (!r.ok() || c.next.anchor == &noAnchor) {
 		if r = c.obtainAnchor(); r.ok() {
 			r = c.trust()
 		}
@@ -129,7 +139,7 @@ func (c *call) trust() refusal {
 		_, failed := p.anchors.lastFetch()
 		return refusal{OutcomePeerUnavailable, reason, &refreshError{cmp.Or(failed, err)}}
 	}
-	c.anchor = k
+	c.next.anchor = k
 	return refusal{}
 }
 
@@ -154,10 +164,6 @@ func (c *call) obtainAnchor() refusal {
 func (c *call) conclude() refusal {
 	a := c.last
 	a.slot.release(c.tally(a))
-	c.correlationID = peerText(a.reading.correlationID)
-	if a.verdict != VerdictRejection {
-		c.policyReason = "" // of a denial that forbade the resend
-	}
 	if own := c.ownDoing(a); !own.ok() {
 		own.err = c.failure(a)
 		return own
@@ -174,7 +180,7 @@ func (c *call) conclude() refusal {
 		return refusal{OutcomeRejected, a.reason, c.failure(a)}
 	case VerdictRouting:
 		// Why it was not resent says more than the failure that it could not mend.
-		r := c.stopped
+		r := c.mend().stopped
 		switch err := c.failure(a); {
 		case r.err == nil:
 			r.err = err
@@ -216,14 +222,14 @@ func (c *call) end(r refusal) (*http.Response, error) {
 func (c *call) decision() Decision {
 	d := Decision{
 		Capability: c.task.Capability, TaskID: c.task.ID, Outcome: c.outcome, Reason: c.reason,
-		CorrelationID: c.correlationID, PolicyReason: c.policyReason, HeldFor: c.heldFor,
+		CorrelationID: c.correlationID(), PolicyReason: c.policyReason(),
 		Attempts: int(c.sends), Refreshes: int(c.refreshes), Escalated: c.escalated,
 	}
 	if c.peer != nil {
 		d.Peer = c.peer.ID
 	}
-	if c.retryAt != 0 {
-		d.RetryAt = time.Unix(0, c.retryAt)
+	if c.details != nil {
+		d.HeldFor, d.RetryAt = c.details.heldFor, c.details.retryAt
 	}
 	auth := c.auth
 	if a := c.last; a != nil {
@@ -232,6 +238,28 @@ func (c *call) decision() Decision {
 	}
 	d.PolicyDigest, d.Epoch, d.Basis = auth.Digest, auth.Epoch, auth.Basis
 	return d
+}
+
+// correlationID is the peer's, escaped: of the last answer, or else of the denial
+// that covers the task.
+func (c *call) correlationID() string {
+	switch {
+	case c.last != nil:
+		return peerText(c.last.reading.correlationID)
+	case c.details != nil:
+		return c.details.correlationID
+	}
+	return ""
+}
+
+// policyReason is what the peer said of why it denied: with the last answer, or where
+// nothing was sent with the denial that covers the task. That of a denial that forbade
+// a resend is not of this call's outcome.
+func (c *call) policyReason() string {
+	if c.details == nil || c.last != nil && c.last.verdict != VerdictRejection {
+		return ""
+	}
+	return c.details.policyReason
 }
 
 // degraded reports whether the peer was degraded: at its last attempt, or where

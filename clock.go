@@ -1,6 +1,7 @@
 package fedhttp
 
 import (
+	"math"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -10,8 +11,8 @@ import (
 // attemptClocks is AttemptTimeout at work for all attempts that have the same.
 //
 // So the order in which they begin is the order in which they end, and one timer
-// serves all that are in a lane: it is set for the one that ends first, and left
-// alone when that is done in time.
+// serves all that are in a lane: it is set for the one that ends first, left alone
+// when that is done in time, and looks through the lane when it rings.
 //
 // No attempt waits for another. There are several lanes, of which one takes what is
 // free; and a clock whose lane is not free when it stops is taken out by who is next
@@ -24,26 +25,27 @@ type attemptClocks struct {
 
 const clockLanes = 16
 
-// clockLane has the clocks of some of the attempts. It fills a line of the cache.
+// clockLane has the clocks of some of the attempts. It fills two lines of the cache.
 type clockLane struct {
 	clocks *attemptClocks
 
-	mu          sync.Mutex
-	first, last *attemptClock
-	timer       *time.Timer
-	set         bool // the timer will ring
-	_           [15]byte
+	mu     sync.Mutex
+	set    bool // the timer will ring
+	timer  *time.Timer
+	places []*attempt
+	free   []uint32 // the places that nobody has
 
-	stopped atomic.Pointer[attempt] // the first whose clock is to be taken out; clock.of is the next
+	stopped atomic.Pointer[attempt] // the first whose clock is to be taken out; clock.next is the next
+	_       [40]byte
 }
 
 // attemptClock is one attempt's place among them. The zero value does not run.
 type attemptClock struct {
-	lane       *clockLane
-	at         time.Duration // when it ends, or would have ended; under lane.mu, as prev and next are
-	prev, next *attemptClock
-	of         *attempt
-	state      atomic.Uint32
+	lane  *clockLane
+	at    time.Duration // when it ends, or would have ended; under lane.mu
+	next  *attempt      // that has stopped as well, and is to be taken out
+	place uint32
+	state atomic.Uint32
 }
 
 const (
@@ -67,11 +69,15 @@ func (s *attemptClocks) now() time.Duration { return time.Since(s.epoch) }
 // start begins the attempt's time, once, and returns when that is.
 func (s *attemptClocks) start(a *attempt) (now time.Duration) {
 	now = s.now()
+	l := s.lock()
 	k := &a.clock
-	k.of, k.lane = a, s.lock()
+	k.lane, k.at = l, now+s.limit
 	k.state.Store(clockRuns)
-	k.lane.add(k, now)
-	k.lane.unlock()
+	l.add(a)
+	if !l.set { // else it rings before that at the latest, and then looks again
+		l.wind(s.limit)
+	}
+	l.unlock()
 	return now
 }
 
@@ -88,94 +94,79 @@ func (s *attemptClocks) lock() *clockLane {
 	return l
 }
 
+// add gives the attempt a place. l.mu is held.
+func (l *clockLane) add(a *attempt) {
+	if last := len(l.free) - 1; last >= 0 {
+		a.clock.place, l.free = l.free[last], l.free[:last]
+		l.places[a.clock.place] = a
+		return
+	}
+	a.clock.place = uint32(len(l.places)) //nolint:gosec // no process has that many attempts
+	l.places = append(l.places, a)
+}
+
+// remove frees the attempt's place. l.mu is held.
+func (l *clockLane) remove(a *attempt) {
+	l.places[a.clock.place] = nil
+	l.free = append(l.free, a.clock.place)
+}
+
 // unlock takes out what has stopped meanwhile.
 func (l *clockLane) unlock() {
 	if l.stopped.Load() != nil {
-		for a := l.stopped.Swap(nil); a != nil; a = a.clock.of {
-			l.remove(&a.clock)
+		for a := l.stopped.Swap(nil); a != nil; a = a.clock.next {
+			l.remove(a)
 		}
 	}
 	l.mu.Unlock()
 }
 
-// touch begins anew, if the clock still runs.
-func (k *attemptClock) touch() {
-	if k == nil || k.lane == nil {
+// touch begins the attempt's time anew, if it still runs.
+func (a *attempt) touch() {
+	if a == nil || a.clock.lane == nil {
 		return
 	}
-	now := k.lane.clocks.now()
-	k.lane.mu.Lock()
-	defer k.lane.unlock()
-	if k.state.Load() == clockRuns {
-		k.lane.remove(k)
-		k.lane.add(k, now)
+	l := a.clock.lane
+	now := l.clocks.now()
+	l.mu.Lock()
+	defer l.unlock()
+	if a.clock.state.Load() == clockRuns {
+		a.clock.at = now + l.clocks.limit
 	}
 }
 
-// stop reports whether the time was up: the attempt has been ended, or is about to
-// be. Else it will not be.
-func (k *attemptClock) stop() (up bool) {
+// stopClock reports whether the time was up: the attempt has been ended, or is about
+// to be. Else it will not be.
+func (a *attempt) stopClock() (up bool) {
+	k := &a.clock
 	if !k.state.CompareAndSwap(clockRuns, clockStopped) {
 		return k.state.Load() == clockUp
 	}
 	l := k.lane
 	if l.mu.TryLock() {
-		l.remove(k)
+		l.remove(a)
 		l.unlock()
 		return false
 	}
-	for a := k.of; ; {
-		if k.of = l.stopped.Load(); l.stopped.CompareAndSwap(k.of, a) {
+	for {
+		if k.next = l.stopped.Load(); l.stopped.CompareAndSwap(k.next, a) {
 			return false
 		}
 	}
 }
 
-// left is what a clock that was stopped has left of its time.
-func (k *attemptClock) left() time.Duration {
-	k.lane.mu.Lock()
-	defer k.lane.unlock()
-	return k.at - k.lane.clocks.now()
+// timeLeft is what a clock that was stopped has left of its time.
+func (a *attempt) timeLeft() time.Duration {
+	l := a.clock.lane
+	l.mu.Lock()
+	defer l.unlock()
+	return a.clock.at - l.clocks.now()
 }
 
-// add puts k at the end. l.mu is held.
-func (l *clockLane) add(k *attemptClock, now time.Duration) {
-	k.at, k.prev, k.next = now+l.clocks.limit, l.last, nil
-	if l.last == nil {
-		l.first = k
-	} else {
-		l.last.next = k
-	}
-	l.last = k
-	l.wind(now)
-}
-
-// remove takes k out, if it has not been. l.mu is held.
-func (l *clockLane) remove(k *attemptClock) {
-	switch {
-	case k.prev != nil:
-		k.prev.next = k.next
-	case l.first == k:
-		l.first = k.next
-	default:
-		return
-	}
-	if k.next == nil {
-		l.last = k.prev
-	} else {
-		k.next.prev = k.prev
-	}
-	k.prev, k.next = nil, nil
-}
-
-// wind sets the timer, unless it is set already: it then rings too early at
-// worst, and looks again. l.mu is held.
-func (l *clockLane) wind(now time.Duration) {
-	if l.set || l.first == nil {
-		return
-	}
+// wind sets the timer. l.mu is held.
+func (l *clockLane) wind(wait time.Duration) {
 	l.set = true
-	if wait := l.first.at - now; l.timer == nil {
+	if l.timer == nil {
 		l.timer = time.AfterFunc(wait, l.ring)
 	} else {
 		l.timer.Reset(wait)
@@ -187,22 +178,29 @@ func (l *clockLane) ring() {
 	now := l.clocks.now()
 	l.mu.Lock()
 	over := l.over(now)
-	l.set = false
-	l.wind(now)
 	l.unlock()
 	for _, a := range over {
 		a.cancel()
 	}
 }
 
-// over takes out the clocks whose time is up. l.mu is held.
+// over takes out the clocks whose time is up, and sets the timer for the first of
+// the others. l.mu is held.
 func (l *clockLane) over(now time.Duration) (over []*attempt) {
-	for l.first != nil && now >= l.first.at {
-		k := l.first
-		l.remove(k)
-		if k.state.CompareAndSwap(clockRuns, clockUp) {
-			over = append(over, k.of)
+	const never = time.Duration(math.MaxInt64)
+	first := never
+	for _, a := range l.places {
+		switch {
+		case a == nil:
+		case a.clock.at > now:
+			first = min(first, a.clock.at)
+		case a.clock.state.CompareAndSwap(clockRuns, clockUp): // else whoever stopped it has it taken out
+			over = append(over, a)
+			l.remove(a)
 		}
+	}
+	if l.set = first != never; l.set {
+		l.wind(first - now)
 	}
 	return over
 }

@@ -29,7 +29,7 @@ func TestAttemptClocks(t *testing.T) {
 			i := random.IntN(clocks)
 			switch random.IntN(4) {
 			case 0, 1:
-				all[i].clock.stop()
+				all[i].stopClock()
 				all[i], ended[i] = &attempt{}, 0
 				context.AfterFunc(all[i].open(context.Background()), func() { ended[i] = time.Since(began) })
 				if got := s.start(all[i]); got != time.Since(began) {
@@ -37,12 +37,12 @@ func TestAttemptClocks(t *testing.T) {
 				}
 				due[i] = time.Since(began) + limit
 			case 2:
-				all[i].clock.touch()
+				all[i].touch()
 				if due[i] > time.Since(began) {
 					due[i] = time.Since(began) + limit
 				}
 			case 3:
-				all[i].clock.stop()
+				all[i].stopClock()
 				if due[i] > time.Since(began) {
 					due[i] = 0
 				}
@@ -60,8 +60,8 @@ func TestAttemptClocks(t *testing.T) {
 		used := 0
 		for i := range s.lanes {
 			l := &s.lanes[i]
-			if l.first != nil || l.last != nil || l.set {
-				t.Errorf("clocks are left in lane %d", i)
+			if n := l.running(t); n != 0 || l.set {
+				t.Errorf("%d clocks are left in lane %d", n, i)
 			}
 			if l.timer != nil {
 				used++
@@ -76,10 +76,12 @@ func TestAttemptClocks(t *testing.T) {
 // TestAttemptClockZero: one that was never started does nothing.
 func TestAttemptClockZero(t *testing.T) {
 	t.Parallel()
-	var k attemptClock
-	k.touch()
-	k.stop()
-	(*attemptClock)(nil).touch()
+	var a attempt
+	a.touch()
+	if a.stopClock() {
+		t.Error("its time is up")
+	}
+	(*attempt)(nil).touch()
 }
 
 // TestAttemptClockLeft: a clock that was stopped knows what it had left.
@@ -89,17 +91,16 @@ func TestAttemptClockLeft(t *testing.T) {
 		s := newAttemptClocks(time.Minute)
 		a := &attempt{}
 		s.start(a)
-		k := &a.clock
 		time.Sleep(20 * time.Second)
-		k.touch()
+		a.touch()
 		time.Sleep(15 * time.Second)
-		k.stop()
-		k.touch() // too late
-		if left := k.left(); left != 45*time.Second {
+		a.stopClock()
+		a.touch() // too late
+		if left := a.timeLeft(); left != 45*time.Second {
 			t.Errorf("%v left, want 45s", left)
 		}
 		time.Sleep(50 * time.Second)
-		if left := k.left(); left != -5*time.Second {
+		if left := a.timeLeft(); left != -5*time.Second {
 			t.Errorf("%v left, want -5s", left)
 		}
 	})
@@ -118,7 +119,7 @@ func TestAttemptClocksBusy(t *testing.T) {
 	}
 	var first, waits attempt
 	s.start(&first)
-	if k := &first.clock; k.lane != free || free.last != k {
+	if first.clock.lane != free || free.running(t) != 1 {
 		t.Error("it is not in the lane that was free")
 	}
 	free.mu.Lock()
@@ -131,10 +132,10 @@ func TestAttemptClocksBusy(t *testing.T) {
 		s.lanes[i].mu.Unlock()
 	}
 	<-done
-	if first.clock.stop() || waits.clock.stop() {
+	if first.stopClock() || waits.stopClock() {
 		t.Error("their time is up")
 	}
-	if free.first != nil || waits.clock.lane.first != nil {
+	if free.running(t) != 0 || waits.clock.lane.running(t) != 0 {
 		t.Error("they still run")
 	}
 }
@@ -158,7 +159,7 @@ func TestAttemptClockStopsBusy(t *testing.T) {
 	lane.mu.Lock()
 	for _, i := range []int{1, 0, 4} {
 		for range 2 {
-			if all[i].clock.stop() {
+			if all[i].stopClock() {
 				t.Errorf("the time of %d is up", i)
 			}
 		}
@@ -168,16 +169,22 @@ func TestAttemptClockStopsBusy(t *testing.T) {
 		t.Errorf("%d have ended", len(over))
 	}
 	lane.unlock()
-	if lane.first != &all[2].clock || lane.last != &all[3].clock || lane.stopped.Load() != nil {
+	if lane.running(t) != 2 || lane.stopped.Load() != nil {
 		t.Error("others are left")
 	}
-	if left := all[4].clock.left(); left <= 0 || left > time.Minute {
+	if left := all[4].timeLeft(); left <= 0 || left > time.Minute {
 		t.Errorf("%v left", left)
 	}
-	all[2].clock.stop()
-	all[3].clock.stop()
-	if lane.first != nil || lane.last != nil {
+	all[2].stopClock()
+	all[3].stopClock()
+	if lane.running(t) != 0 {
 		t.Error("clocks are left")
+	}
+	for i := range all {
+		s.start(&all[i])
+	}
+	if n := len(lane.places); n != len(all) {
+		t.Errorf("%d places for %d clocks", n, len(all))
 	}
 }
 
@@ -192,8 +199,8 @@ func TestAttemptClocksRace(t *testing.T) {
 				a := &attempt{}
 				ctx := a.open(context.Background())
 				s.start(a)
-				a.clock.touch()
-				if up := a.clock.stop(); up {
+				a.touch()
+				if up := a.stopClock(); up {
 					<-ctx.Done() // or the test does not end
 				} else if ctx.Err() != nil {
 					t.Error("it has ended, and does not say so")
@@ -206,8 +213,8 @@ func TestAttemptClocksRace(t *testing.T) {
 		l := &s.lanes[i]
 		l.mu.Lock()
 		l.unlock()
-		if l.first != nil || l.last != nil {
-			t.Errorf("clocks are left in lane %d", i)
+		if n := l.running(t); n != 0 {
+			t.Errorf("%d clocks are left in lane %d", n, i)
 		}
 	}
 }
@@ -215,7 +222,35 @@ func TestAttemptClocksRace(t *testing.T) {
 // TestAttemptClockLane: lanes do not share a line of the cache.
 func TestAttemptClockLane(t *testing.T) {
 	t.Parallel()
-	if size := unsafe.Sizeof(clockLane{}); size != 64 {
+	if size := unsafe.Sizeof(clockLane{}); size%64 != 0 {
 		t.Errorf("a lane has %d bytes", size)
 	}
+}
+
+// running is how many clocks have a place in the lane. Each place is either somebody's
+// or free, once.
+func (l *clockLane) running(t *testing.T) int {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	free := make(map[uint32]bool)
+	for _, place := range l.free {
+		if free[place] || l.places[place] != nil {
+			t.Errorf("place %d is not free, or is so twice", place)
+		}
+		free[place] = true
+	}
+	n := 0
+	for place, a := range l.places {
+		if a == nil {
+			continue
+		}
+		if n++; a.clock.place != uint32(place) {
+			t.Errorf("place %d is that of %d", place, a.clock.place)
+		}
+	}
+	if n+len(free) != len(l.places) {
+		t.Errorf("%d of %d places are nobody's", len(l.places)-n-len(free), len(l.places))
+	}
+	return n
 }

@@ -7,32 +7,29 @@ import (
 	"strings"
 )
 
-// ownedHeader is a header that is copied before the first change.
-type ownedHeader struct {
-	h     http.Header
-	owned bool
-	room  [1]string // of the traceparent that is added
-}
+// attemptHeader is the header of an attempt's request: the caller's, which is copied
+// before the first change.
+type attemptHeader attempt
 
 // headerRoom is how many fields an attempt can add to the caller's.
 const headerRoom = 6
 
-func (o *ownedHeader) own() http.Header {
-	if !o.owned {
-		if len(o.h) == 0 {
-			o.h = make(http.Header, headerRoom)
+func (o *attemptHeader) own() http.Header {
+	if !o.headerOwned {
+		if len(o.request.Header) == 0 {
+			o.request.Header = make(http.Header, headerRoom)
 		} else {
-			o.h = maps.Clone(o.h) // which copies it as it lies
+			o.request.Header = maps.Clone(o.request.Header) // which copies it as it lies
 		}
-		o.owned = true
+		o.headerOwned = true
 	}
-	return o.h
+	return o.request.Header
 }
 
 // set gives the field, which was stripped, a value that is kept in room, where that
 // is free: what the attempt before said may still be on its way. An empty one leaves
 // it out. name is canonical.
-func (o *ownedHeader) set(name, value string, room *[1]string) {
+func (o *attemptHeader) set(name, value string, room *[1]string) {
 	switch {
 	case value == "":
 		return
@@ -47,8 +44,8 @@ func (o *ownedHeader) set(name, value string, room *[1]string) {
 // strip removes the fields of the set, however the caller has spelled them: a
 // name that was put into the map by hand goes out as it stands, and the peer
 // reads any spelling. traceparent and tracestate can be kept.
-func (o *ownedHeader) strip(s *fieldSet, keepTraceContext bool) {
-	for spelled := range o.h {
+func (o *attemptHeader) strip(s *fieldSet, keepTraceContext bool) {
+	for spelled := range o.request.Header {
 		if s.letters&letter(spelled) == 0 {
 			continue
 		}

@@ -65,7 +65,7 @@ func (f *preflight) hold(unresolved refusal) refusal {
 		over = true
 		f.release(alarm, since, waiting)
 		took := time.Since(start)
-		f.heldFor += took
+		f.detail().heldFor += took
 		f.t.metrics.hold(f.Context, p, took, refused.reason)
 		return refused
 	}

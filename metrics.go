@@ -199,12 +199,12 @@ func (m *metrics) attempt(ctx context.Context, c *call, a *attempt, took time.Du
 		return newOption(attrPeer.String(c.peer.ID), attrVerdict.String(a.verdict.String()), attrResend.Bool(resend))
 	}).add...)
 
-	key := labelKey{to: c.at.origin, method: method(c.in), kind: c.errorType(a)}
+	key := labelKey{to: c.origin, method: method(c.in), kind: c.errorType(a)}
 	if a.resp != nil {
 		key.status, key.version = a.resp.StatusCode, protocolVersion(a.resp)
 	}
 	m.requestDuration.Record(ctx, took.Seconds(), c.peer.labels.of(key, func() *option {
-		attrs := attributes{methodAttribute(c.in), semconv.ServerAddress(c.at.host), semconv.ServerPort(c.at.portNumber)}
+		attrs := attributes{methodAttribute(c.in), semconv.ServerAddress(c.host), semconv.ServerPort(c.portNumber)}
 		if key.status != 0 {
 			attrs.add(semconv.HTTPResponseStatusCode(key.status))
 		}

@@ -36,7 +36,7 @@ func (c *call) peek(a *attempt) string {
 	}
 	ahead := newReadAhead(a.resp.Body, a.cancel)
 	a.resp.Body = ahead
-	patience, done := context.WithTimeout(c, a.clock.left())
+	patience, done := context.WithTimeout(c, a.timeLeft())
 	defer done()
 	ahead.listen(patience)
 	return ahead.text

@@ -139,21 +139,23 @@ type place struct {
 	portNumber int
 }
 
-// find returns the peer that the request goes to and the origin of it, nil where
-// there is none. A request whose Host says another host than its URL goes to the
+// nowhere is where a request goes that goes to no peer.
+var nowhere = &place{}
+
+// find returns the peer that the request goes to and the origin of it, nowhere
+// where there is none. A request whose Host says another host than its URL goes to the
 // peer of the URL. Where that host is another peer's, it is no peer's: a server
 // that both are behind would answer for the other, and what was agreed with the one
 // is not what holds there.
 func (t *peerTable) find(req *http.Request) (*place, Reason) {
 	at, unknown := t.lookup(req.URL)
 	if unknown != ReasonBadURL && req.Host != "" && req.Host != req.URL.Host && !t.consistent(req.Host, at) {
-		return nil, ReasonBadURL
+		return nowhere, ReasonBadURL
 	}
 	return at, unknown
 }
 
-// consistent reports whether a request with the Host can be one to the place, nil
-// where that is no peer's.
+// consistent reports whether a request with the Host can be one to the place.
 func (t *peerTable) consistent(hostport string, at *place) bool {
 	host, _, err := splitHostPort(hostport)
 	if err == nil {
@@ -163,10 +165,10 @@ func (t *peerTable) consistent(hostport string, at *place) bool {
 		return false // net/http may make a peer's of it
 	}
 	others := t.byName[host]
-	return len(others) == 0 || at != nil && (host == at.host || slices.Contains(others, at.peer))
+	return len(others) == 0 || at != nowhere && (host == at.host || slices.Contains(others, at.peer))
 }
 
-// lookup returns the peer that u belongs to and the origin of it, nil where
+// lookup returns the peer that u belongs to and the origin of it, nowhere where
 // there is none.
 func (t *peerTable) lookup(u *url.URL) (*place, Reason) {
 	if u != nil && u.Opaque == "" {
@@ -176,12 +178,12 @@ func (t *peerTable) lookup(u *url.URL) (*place, Reason) {
 	}
 	o, err := originOf(u)
 	if err != nil {
-		return nil, ReasonBadURL
+		return nowhere, ReasonBadURL
 	}
 	if at := t.byOrigin[o]; at != nil {
 		return at, ReasonNone
 	}
-	return nil, ReasonUnlistedOrigin
+	return nowhere, ReasonUnlistedOrigin
 }
 
 // compilePeers validates peers and makes them ready. Faults that were found

@@ -11,7 +11,7 @@ import (
 // machine's resolver, and a proxy from the environment is used for it as for any other.
 func staysHere(ctx context.Context, conn net.Conn) error {
 	c := callOf(ctx)
-	if c == nil || c.at == nil || c.at.scheme != "http" || c.peer.AllowPlaintext || !c.at.loopback() {
+	if c == nil || c.peer == nil || c.scheme != "http" || c.peer.AllowPlaintext || !c.loopback() {
 		return nil
 	}
 	// What is no TCP stays, and a tunnel that the program dials through may not say.
@@ -19,7 +19,7 @@ func staysHere(ctx context.Context, conn net.Conn) error {
 	if !ok || to.IP.IsLoopback() || to.IP.IsUnspecified() {
 		return nil
 	}
-	return fmt.Errorf("%w: %s is plain http and leads beyond this machine, to %s; use https or set AllowPlaintext", ErrPeerUntrusted, c.at.origin, to)
+	return fmt.Errorf("%w: %s is plain http and leads beyond this machine, to %s; use https or set AllowPlaintext", ErrPeerUntrusted, c.origin, to)
 }
 
 // remoteAddr is nil where the connection has none to tell: net/http never asks for it,

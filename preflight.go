@@ -24,16 +24,29 @@ func (r refusal) ok() bool { return r.outcome == OutcomeDelivered }
 type preflight struct {
 	context.Context // the caller's, with the call's span
 
+	*place  // nowhere: the URL belongs to no peer
 	t       *Transport
-	peer    *peer // nil: the URL belongs to none
-	at      *place
 	task    *Task // never changed
 	auth    Authorization
+	letters uint32   // with which the request's fields begin
+	details *details // nil: none
+}
+
+// details are what few calls have to tell.
+type details struct {
 	heldFor time.Duration
-	letters uint32 // with which the request's fields begin
-	// What the peer said, bounded and escaped: with its answer, or with the denial
+	retryAt time.Time // when an open breaker lets a trial through
+	// What the peer said, bounded and escaped: with its rejection, or with the denial
 	// that covers the task.
 	correlationID, policyReason string
+}
+
+// detail returns the details, to be written to.
+func (f *preflight) detail() *details {
+	if f.details == nil {
+		f.details = &details{}
+	}
+	return f.details
 }
 
 // clear decides, holding the task where its policy is pending.
@@ -112,7 +125,8 @@ func (f *preflight) deniedBefore() (r refusal) {
 	if !denied {
 		return refusal{}
 	}
-	f.correlationID, f.policyReason = denial.CorrelationID, denial.PolicyReason
+	d := f.detail()
+	d.correlationID, d.policyReason = denial.CorrelationID, denial.PolicyReason
 	return refusal{outcome: OutcomeScopeDenied, reason: ReasonDeniedBefore}
 }
 
@@ -133,7 +147,7 @@ func (c *call) recordDenial() {
 	c.record(Denial{
 		Peer: c.peer.ID, Capability: c.task.Capability, Scope: c.task.Scope,
 		Epoch: c.last.auth.Epoch, Digest: c.last.auth.Digest, TaskID: c.task.ID,
-		Status: status, PolicyReason: c.policyReason, CorrelationID: c.correlationID,
+		Status: status, PolicyReason: c.policyReason(), CorrelationID: c.correlationID(),
 		At: now, Until: now.Add(holdOff),
 	})
 }

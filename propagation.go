@@ -94,31 +94,27 @@ func (t *tracing) keeps(ctx context.Context, p Propagation) bool {
 }
 
 // propagate puts the trace context into the attempt's header.
-func (t *tracing) propagate(ctx context.Context, p Propagation, h *ownedHeader) {
+func (t *tracing) propagate(ctx context.Context, p Propagation, h *attemptHeader) {
 	switch p {
 	case PropagateAll:
-		t.propagates().Inject(ctx, (*headerCarrier)(h))
+		t.propagates().Inject(ctx, h)
 	case TraceContextOnly:
-		propagation.TraceContext{}.Inject(ctx, (*headerCarrier)(h))
+		propagation.TraceContext{}.Inject(ctx, h)
 	}
 }
 
-// headerCarrier writes what a propagator adds; nothing is read through it.
-type headerCarrier ownedHeader
-
-// Get returns nothing.
-func (c *headerCarrier) Get(string) string { return "" }
+// Get returns nothing: a propagator only writes.
+func (o *attemptHeader) Get(string) string { return "" }
 
 // Keys returns nothing.
-func (c *headerCarrier) Keys() []string { return nil }
+func (o *attemptHeader) Keys() []string { return nil }
 
 // Set replaces the field.
-func (c *headerCarrier) Set(key, value string) {
-	h := (*ownedHeader)(c)
+func (o *attemptHeader) Set(key, value string) {
 	if key == "traceparent" {
-		h.room[0] = value
-		h.own()["Traceparent"] = h.room[:]
+		o.traceparent[0] = value
+		o.own()["Traceparent"] = o.traceparent[:]
 		return
 	}
-	h.own()[http.CanonicalHeaderKey(key)] = []string{value}
+	o.own()[http.CanonicalHeaderKey(key)] = []string{value}
 }

@@ -95,8 +95,8 @@ func (c *call) loop() {
 	_, _ = c.t.loop.client.Do(&retryablehttp.Request{Request: shell.WithContext(c)}) //nolint:bodyclose // a shell has no body
 	if c.resending {
 		c.resending = false
-		c.admitted.release(tallyNeutral)
-		c.stopped = c.ended()
+		c.next.slot.release(tallyNeutral)
+		c.mend().stopped = c.ended()
 	}
 }
 
@@ -132,13 +132,13 @@ func (turn) RoundTrip(shell *http.Request) (*http.Response, error) {
 // hold after the wait are checked while the response at hand is still whole.
 func checkRetry(ctx context.Context, _ *http.Response, _ error) (bool, error) {
 	c := callOf(ctx)
-	if !c.stopped.ok() || c.last.verdict != VerdictRouting {
+	if !c.mend().stopped.ok() || c.last.verdict != VerdictRouting {
 		return false, nil
 	}
 	answered := time.Now()
 	stop := c.mayResend()
 	if stop.reason != ReasonNone {
-		c.stopped = stop
+		c.mending.stopped = stop
 		return false, nil
 	}
 	c.last.span.endAt(answered) // and not after the refresh and the wait
@@ -185,6 +185,7 @@ func (c *call) mayResend() refusal {
 	if !r.ok() {
 		return r
 	}
+	c.next = &attempt{}
 	if result == refreshAdvanced {
 		a.slot.release(tallyNeutral) // a stale anchor, repaired: it says nothing about the peer
 	} else {

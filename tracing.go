@@ -150,26 +150,15 @@ var attributePool = sync.Pool{New: func() any {
 	return &room
 }}
 
-// attributes returns the room for the attributes of the call's next span.
-func (c *call) attributes() *attributes {
-	if c.room == nil {
-		c.room = attributePool.Get().(*attributes)
-	}
-	c.emptyRoom()
-	return c.room
-}
+// gather returns the room for the attributes of a span.
+func gather() *attributes { return attributePool.Get().(*attributes) }
 
-// emptyRoom keeps nothing alive that a span had.
-func (c *call) emptyRoom() {
-	clear(*c.room)
-	*c.room = (*c.room)[:0]
-}
-
-// giveBack is called once no span of the call wants attributes any more.
-func (c *call) giveBack() {
-	c.emptyRoom()
-	attributePool.Put(c.room)
-	c.room = nil
+// setOn hands the attributes to the span, and gives their room back.
+func (a *attributes) setOn(s span) {
+	s.SetAttributes(*a...)
+	clear(*a) // what the span had is not kept alive here
+	*a = (*a)[:0]
+	attributePool.Put(a)
 }
 
 func (a *attributes) add(attr attribute.KeyValue) { *a = append(*a, attr) }
@@ -188,7 +177,7 @@ func (t *tracing) endCall(c *call) {
 		return
 	}
 	d := c.decision()
-	attrs := c.attributes()
+	attrs := gather()
 	attrs.text(attrPeer, d.Peer)
 	attrs.text(attrCapability, sanitize(d.Capability))
 	attrs.text(attrTask, sanitize(d.TaskID))
@@ -223,8 +212,7 @@ func (t *tracing) endCall(c *call) {
 		attrs.add(semconv.ErrorTypeKey.String(d.Outcome.String()))
 		c.span.SetStatus(codes.Error, d.Reason.String())
 	}
-	c.span.SetAttributes(*attrs...)
-	c.giveBack()
+	attrs.setOn(c.span)
 	c.span.End()
 }
 
@@ -260,7 +248,7 @@ type refreshSpan struct {
 // refreshed is the refresh that brought the version under which the call is sent
 // again: its own, or another call's. Nil where no call has waited for it.
 func (c *call) refreshed(version string) *refreshSpan {
-	for _, r := range []*refreshSpan{c.ownRefresh, c.peer.lastRefresh.Load()} {
+	for _, r := range []*refreshSpan{c.mend().refresh, c.peer.lastRefresh.Load()} {
 		if r != nil && r.version == version {
 			return r
 		}
@@ -274,15 +262,15 @@ func (t *tracing) classified(c *call, a *attempt) {
 	if !a.span.recording() {
 		return
 	}
-	attrs := c.attributes()
+	attrs := gather()
 	attrs.add(methodAttribute(c.in))
 	if original := c.in.Method; original != "" && method(c.in) != original {
 		attrs.add(semconv.HTTPRequestMethodOriginal(sanitize(original)))
 	}
 	u := c.in.URL // of a peer, so its host is plain
 	attrs.add(semconv.URLFull(u.Scheme + "://" + u.Host + escapedPath(u)))
-	attrs.add(semconv.ServerAddress(c.at.host))
-	attrs.add(semconv.ServerPort(c.at.portNumber))
+	attrs.add(semconv.ServerAddress(c.host))
+	attrs.add(semconv.ServerPort(c.portNumber))
 	attrs.add(attrVerdict.String(a.verdict.String()))
 	attrs.add(attrDelivery.String(a.delivery.String()))
 	failed := a.verdict != VerdictNone
@@ -301,7 +289,7 @@ func (t *tracing) classified(c *call, a *attempt) {
 		attrs.add(semconv.ErrorTypeKey.String(kind))
 		a.span.SetStatus(codes.Error, a.reason.String())
 	}
-	a.span.SetAttributes(*attrs...)
+	attrs.setOn(a.span)
 }
 
 // errorType is the semantic conventions' error.type of an attempt; "" for one
@@ -392,8 +380,8 @@ func (t *tracing) endRefresh(c *call, start time.Time, result refreshResult, end
 		}
 	}
 	if ended && result != refreshFailed {
-		c.ownRefresh = &refreshSpan{version, s.SpanContext()}
-		c.peer.lastRefresh.Store(c.ownRefresh)
+		c.mend().refresh = &refreshSpan{version, s.SpanContext()}
+		c.peer.lastRefresh.Store(c.mending.refresh)
 	}
 }
 

@@ -412,12 +412,11 @@ func ofNoCall(req *http.Request) *http.Request {
 //
 //go:noinline
 func (f *preflight) begin(t *Transport, req *http.Request, at *place) {
-	f.Context, f.t, f.at = callersContext(req.Context()), t, at
-	if at == nil {
+	f.Context, f.t, f.place = callersContext(req.Context()), t, at
+	if f.peer == nil {
 		f.task = taskOf(f.Context)
 		return
 	}
-	f.peer = at.peer
 	f.task = f.peer.task(req)
 }
 
@@ -425,7 +424,9 @@ func (f *preflight) begin(t *Transport, req *http.Request, at *place) {
 //
 //go:noinline
 func newCall(pre *preflight, req *http.Request, callSpan span) *call {
-	return &call{preflight: *pre, in: req, span: callSpan}
+	c := &call{preflight: *pre, in: req, span: callSpan}
+	c.next = &c.first
+	return c
 }
 
 // run decides whether the request may go to its peer at all. unknown is why
