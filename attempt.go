@@ -69,22 +69,24 @@ func (c *call) send() {
 
 	private := c.t.tracing.private(c.t.tracing.startAttempt(c, a, before), c.in.Context(), p.Propagation)
 	ctx := a.open(private)
-	// The copy lives in the attempt, not on its own; WithContext is inlined.
-	a.request = *c.in.WithContext(ctx)
+	copyRequest(&a.request, c.in, ctx)
 	c.headers(ctx, a)
 	a.request.Body = c.body.take(a)
 	begun := p.clocks.start(a)
 
 	a.resp, a.err = c.roundTrip(a) //nolint:bodyclose // handed over to the caller, or discarded
-	var took time.Duration         // until the response's header
-	if c.t.metrics.on() {
-		took = p.clocks.now() - begun
+	metered, took := c.t.metrics.on(), time.Duration(0)
+	if metered {
+		took = p.clocks.now() - begun // until the response's header
 	}
 	if a.stopClock() {
 		c.expire(a)
 	}
 	c.judge(a)
-	c.t.metrics.attempt(ctx, c, a, took)
+	c.t.tracing.classified(c, a)
+	if metered {
+		c.t.metrics.attempt(ctx, c, a, took)
+	}
 	if a.resp == nil {
 		a.span.End() // nothing of it goes on
 	}
@@ -133,10 +135,17 @@ func (c *call) roundTrip(a *attempt) (*http.Response, error) {
 	// The caller's request, and the call's context: what we say to the peer is not for
 	// those whom the caller makes other requests to, and the attempt's own context ends
 	// with the body and goes on fencing the base until then.
-	a.shown = *c.in.WithContext(c)
+	copyRequest(&a.shown, c.in, c)
 	resp.Request = &a.shown
 	return resp, nil
 }
+
+// copyRequest makes to a shallow copy of from with another context. It allocates
+// nothing, as WithContext is inlined; it is not inlined itself, so that no copy is on
+// the stack while the base sends.
+//
+//go:noinline
+func copyRequest(to, from *http.Request, ctx context.Context) { *to = *from.WithContext(ctx) }
 
 // headers puts what this transport says into the header of the attempt, in place of
 // whatever the caller said.
@@ -203,7 +212,6 @@ func (c *call) judge(a *attempt) {
 	if a.verdict == VerdictRejection && a.resp != nil {
 		c.readPolicyReason(a)
 	}
-	c.t.tracing.classified(c, a)
 }
 
 // ownDoing says how our own side ended the attempt, ReasonNone where it did not.

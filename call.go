@@ -198,13 +198,10 @@ func (c *call) conclude() refusal {
 // withheld, else an error, never both.
 func (c *call) end(r refusal) (*http.Response, error) {
 	c.outcome, c.reason = r.outcome, r.reason
-	kind, escalated := c.escalation()
-	c.escalated = escalated
-	if escalated {
-		c.t.escalate(c.Context, Escalation{Kind: kind, Decision: c.decision(), At: time.Now()})
+	if c.outcome != OutcomeDelivered {
+		c.tell(r.err)
 	}
 	c.t.metrics.decision(c)
-	c.t.logDecision(c, kind, r.err)
 	c.t.tracing.endCall(c)
 	c.in = nil // may be the request of another response, with all of its call
 	switch a := c.last; {
@@ -214,7 +211,24 @@ func (c *call) end(r refusal) (*http.Response, error) {
 	default:
 		a.close()
 	}
-	return nil, &Error{Decision: c.decision(), Err: r.err}
+	return nil, c.failed(r.err)
+}
+
+// What only a call needs that was not delivered stays out of line: room for it on
+// the stack would have to be found for every call.
+
+//go:noinline
+func (c *call) failed(cause error) error { return &Error{Decision: c.decision(), Err: cause} }
+
+// tell tells the operator and the log.
+//
+//go:noinline
+func (c *call) tell(cause error) {
+	kind, escalated := c.escalation()
+	if c.escalated = escalated; escalated {
+		c.t.escalate(c.Context, Escalation{Kind: kind, Decision: c.decision(), At: time.Now()})
+	}
+	c.t.logDecision(c, kind, cause)
 }
 
 // decision is what the call came to. It is put together when it is asked for:

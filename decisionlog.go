@@ -35,13 +35,10 @@ var logLevels = [...]slog.Level{
 	OutcomeCanceled:         slog.LevelDebug,
 }
 
-// logDecision writes the line of a call that has ended. kind is that of its
+// logDecision writes the line of a call that was not delivered. kind is that of its
 // escalation, where d says that there is one; without an Escalator the line is all
 // that there is of it.
 func (t *Transport) logDecision(c *call, kind EscalationKind, cause error) {
-	if c.outcome == OutcomeDelivered {
-		return
-	}
 	d := c.decision()
 	level := logLevels[d.Outcome]
 	key := logKey{notDelivered, d.Peer, d.Outcome, d.Reason}

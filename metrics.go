@@ -189,11 +189,8 @@ func (m *metrics) decision(c *call) {
 	}).add...)
 }
 
-// attempt counts an attempt, and the time that it took to its response's header.
+// attempt counts an attempt, while metrics are on, and the time that it took to its response's header.
 func (m *metrics) attempt(ctx context.Context, c *call, a *attempt, took time.Duration) {
-	if !m.on() {
-		return
-	}
 	resend := c.sends > 1
 	m.attempts.Add(ctx, 1, c.peer.labels.of(labelKey{attempt: true, verdict: a.verdict, resend: resend}, func() *option {
 		return newOption(attrPeer.String(c.peer.ID), attrVerdict.String(a.verdict.String()), attrResend.Bool(resend))

@@ -161,14 +161,27 @@ func (a *attributes) setOn(s span) {
 	attributePool.Put(a)
 }
 
+// These are not inlined: each attribute would have room of its own on the stack.
+
+//go:noinline
 func (a *attributes) add(attr attribute.KeyValue) { *a = append(*a, attr) }
 
 // text adds an attribute that has something to say.
+//
+//go:noinline
 func (a *attributes) text(key attribute.Key, value string) {
 	if value != "" {
 		*a = append(*a, key.String(value))
 	}
 }
+
+//go:noinline
+func (a *attributes) number(key attribute.Key, value int64) { *a = append(*a, key.Int64(value)) }
+
+// mark adds an attribute that is true.
+//
+//go:noinline
+func (a *attributes) mark(key attribute.Key) { *a = append(*a, key.Bool(true)) }
 
 // endCall puts the decision on the call's span and ends it.
 func (t *tracing) endCall(c *call) {
@@ -193,46 +206,53 @@ func (t *tracing) endCall(c *call) {
 	attrs.text(attrAnchorVersion, sanitize(d.AnchorVersion))
 	if d.PolicyDigest != "" {
 		// OpenTelemetry has no unsigned integers.
-		attrs.add(attrEpoch.Int64(int64(d.Epoch))) //nolint:gosec // see above
+		attrs.number(attrEpoch, int64(d.Epoch)) //nolint:gosec // see above
 	}
 	if d.HeldFor > 0 {
-		attrs.add(attrHeldMS.Int64(d.HeldFor.Milliseconds()))
+		attrs.number(attrHeldMS, d.HeldFor.Milliseconds())
 	}
 	if d.Refreshes > 0 {
-		attrs.add(attrRefreshes.Int(d.Refreshes))
+		attrs.number(attrRefreshes, int64(d.Refreshes))
 	}
 	if c.degraded() {
-		attrs.add(attrDegraded.Bool(true))
+		attrs.mark(attrDegraded)
 	}
 	if d.Escalated {
-		attrs.add(attrEscalated.Bool(true))
+		attrs.mark(attrEscalated)
 	}
-	attrs.add(attrAttempts.Int(d.Attempts))
+	attrs.number(attrAttempts, int64(d.Attempts))
 	if d.Outcome != OutcomeDelivered {
-		attrs.add(semconv.ErrorTypeKey.String(d.Outcome.String()))
+		attrs.text(semconv.ErrorTypeKey, d.Outcome.String())
 		c.span.SetStatus(codes.Error, d.Reason.String())
 	}
 	attrs.setOn(c.span)
 	c.span.End()
 }
 
-// startAttempt begins the CLIENT span of an attempt. That of a resend is linked
-// to the attempt before it and to the refresh that allowed it.
+// startAttempt begins the CLIENT span of an attempt.
 func (t *tracing) startAttempt(c *call, a, before *attempt) context.Context {
 	if !t.on() {
 		return c
 	}
 	options := startClient
 	if before != nil {
-		links := []trace.Link{linkTo(before.span.context(), "resend_of", attrVerdict.String(before.verdict.String()))}
-		if r := c.refreshed(a.anchor.Version); r != nil {
-			links = append(links, linkTo(r.span, "refreshed_by", attrAnchorVersion.String(sanitize(r.version))))
-		}
-		options = []trace.SpanStartOption{startClient[0], trace.WithLinks(links...)}
+		options = c.startResend(a, before)
 	}
 	ctx, s := t.tracer.Start(c, method(c.in), options...)
 	a.span = span{s}
 	return ctx
+}
+
+// startResend has the span of a resend linked to the attempt before it and to the
+// refresh that allowed it.
+//
+//go:noinline
+func (c *call) startResend(a, before *attempt) []trace.SpanStartOption {
+	links := []trace.Link{linkTo(before.span.context(), "resend_of", attrVerdict.String(before.verdict.String()))}
+	if r := c.refreshed(a.anchor.Version); r != nil {
+		links = append(links, linkTo(r.span, "refreshed_by", attrAnchorVersion.String(sanitize(r.version))))
+	}
+	return []trace.SpanStartOption{startClient[0], trace.WithLinks(links...)}
 }
 
 func linkTo(to trace.SpanContext, kind string, more attribute.KeyValue) trace.Link {
@@ -265,28 +285,28 @@ func (t *tracing) classified(c *call, a *attempt) {
 	attrs := gather()
 	attrs.add(methodAttribute(c.in))
 	if original := c.in.Method; original != "" && method(c.in) != original {
-		attrs.add(semconv.HTTPRequestMethodOriginal(sanitize(original)))
+		attrs.text(semconv.HTTPRequestMethodOriginalKey, sanitize(original))
 	}
 	u := c.in.URL // of a peer, so its host is plain
-	attrs.add(semconv.URLFull(u.Scheme + "://" + u.Host + escapedPath(u)))
-	attrs.add(semconv.ServerAddress(c.host))
-	attrs.add(semconv.ServerPort(c.portNumber))
-	attrs.add(attrVerdict.String(a.verdict.String()))
-	attrs.add(attrDelivery.String(a.delivery.String()))
+	attrs.text(semconv.URLFullKey, u.Scheme+"://"+u.Host+escapedPath(u))
+	attrs.text(semconv.ServerAddressKey, c.host)
+	attrs.number(semconv.ServerPortKey, int64(c.portNumber))
+	attrs.text(attrVerdict, a.verdict.String())
+	attrs.text(attrDelivery, a.delivery.String())
 	failed := a.verdict != VerdictNone
 	if failed || len(a.reading.evidence) > 0 {
-		attrs.add(attrLayer.String(layerOf(a.reading.evidence).String()))
+		attrs.text(attrLayer, layerOf(a.reading.evidence).String())
 		attrs.add(attribute.KeyValue{Key: attrEvidence, Value: evidenceValue(a.reading.evidence)})
 	}
 	if c.sends > 1 {
-		attrs.add(semconv.HTTPRequestResendCount(int(c.sends) - 1))
+		attrs.number(semconv.HTTPRequestResendCountKey, int64(c.sends)-1)
 	}
 	if a.resp != nil {
-		attrs.add(semconv.HTTPResponseStatusCode(a.resp.StatusCode))
+		attrs.number(semconv.HTTPResponseStatusCodeKey, int64(a.resp.StatusCode))
 		attrs.text(semconv.NetworkProtocolVersionKey, protocolVersion(a.resp))
 	}
 	if kind := c.errorType(a); kind != "" {
-		attrs.add(semconv.ErrorTypeKey.String(kind))
+		attrs.text(semconv.ErrorTypeKey, kind)
 		a.span.SetStatus(codes.Error, a.reason.String())
 	}
 	attrs.setOn(a.span)

@@ -372,6 +372,20 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if unknown == ReasonUnlistedOrigin && t.passes(req) {
 		return t.base.RoundTrip(ofNoCall(req))
 	}
+	c, r := t.preflight(req, at, unknown)
+	return c.run(r)
+}
+
+// What a call needs of the stack decides whether the goroutine of its caller has
+// to find a larger one. So what is done with before the base sends is not inlined into
+// what goes on meanwhile; and as a held task waits in preflight, nor is the rest into
+// that.
+
+// preflight decides whether the request may go to its peer, and makes the call of
+// it: if only to say why it does not go out.
+//
+//go:noinline
+func (t *Transport) preflight(req *http.Request, at *place, unknown Reason) (*call, refusal) {
 	var pre preflight
 	pre.begin(t, req, at)
 	var callSpan span
@@ -385,12 +399,8 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	pre.Context, callSpan = t.tracing.startCall(pre.Context, pre.task.Capability)
 	r := pre.run(req, unknown)
 	handed = true
-	// From here on there is a call, if only to say why it does not go out.
-	return newCall(&pre, req, callSpan).run(r)
+	return newCall(&pre, req, callSpan), r
 }
-
-// A held task waits above RoundTrip's frame, and its stack must not have room for
-// what comes before and after. So the functions around preflight are not inlined.
 
 // passes reports whether a request to no peer goes to the base as it is.
 //

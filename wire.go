@@ -211,6 +211,10 @@ func countedConnOf(conn net.Conn) (counted *countedConn, http2 bool) {
 	return nil, top != nil && negotiatedHTTP2(top)
 }
 
+// negotiatedHTTP2 is not inlined: a ConnectionState is large, and most connections
+// are not asked.
+//
+//go:noinline
 func negotiatedHTTP2(c *tls.Conn) bool { return c.ConnectionState().NegotiatedProtocol == "h2" }
 
 // speaksHTTP2 asks the TLS at the top, if any, once, since it takes its time to
