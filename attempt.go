@@ -69,7 +69,7 @@ func (c *call) send() {
 
 	private := c.t.tracing.private(c.t.tracing.startAttempt(c, a, before), c.in.Context(), p.Propagation)
 	ctx := a.open(private)
-	copyRequest(&a.request, c.in, ctx)
+	copyRequest(ctx, &a.request, c.in)
 	c.headers(ctx, a)
 	a.request.Body = c.body.take(a)
 	begun := p.clocks.start(a)
@@ -135,7 +135,7 @@ func (c *call) roundTrip(a *attempt) (*http.Response, error) {
 	// The caller's request, and the call's context: what we say to the peer is not for
 	// those whom the caller makes other requests to, and the attempt's own context ends
 	// with the body and goes on fencing the base until then.
-	copyRequest(&a.shown, c.in, c)
+	copyRequest(c, &a.shown, c.in)
 	resp.Request = &a.shown
 	return resp, nil
 }
@@ -145,7 +145,7 @@ func (c *call) roundTrip(a *attempt) (*http.Response, error) {
 // the stack while the base sends.
 //
 //go:noinline
-func copyRequest(to, from *http.Request, ctx context.Context) { *to = *from.WithContext(ctx) }
+func copyRequest(ctx context.Context, to, from *http.Request) { *to = *from.WithContext(ctx) }
 
 // headers puts what this transport says into the header of the attempt, in place of
 // whatever the caller said.

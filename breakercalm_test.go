@@ -1,6 +1,7 @@
 package fedhttp
 
 import (
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -23,7 +24,7 @@ func TestBreakerAsGobreaker(t *testing.T) {
 			asked := gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 				MaxRequests: uint32(policy.Trials), Timeout: policy.OpenFor,
 				ReadyToTrip: func(c gobreaker.Counts) bool { return int(c.ConsecutiveFailures) >= policy.Failures },
-				IsExcluded:  func(err error) bool { return err == errTallyNeutral },
+				IsExcluded:  func(err error) bool { return errors.Is(err, errTallyNeutral) },
 			})
 			type sent struct {
 				slot slot

@@ -69,10 +69,19 @@ type Sender struct {
 	ctx  context.Context
 	url  string
 	end  func()
+	// Apart has each call made on a goroutine of its own, whose stack has no room yet.
+	Apart bool
 }
 
 // Send makes a call.
-func (s *Sender) Send(method string) error { return Call(s.ctx, s.rt, method, s.url) }
+func (s *Sender) Send(method string) error {
+	if !s.Apart {
+		return Call(s.ctx, s.rt, method, s.url)
+	}
+	done := make(chan error)
+	go func() { done <- Call(s.ctx, s.rt, method, s.url) }()
+	return <-done
+}
 
 // Close lets go of what the chain holds.
 func (s *Sender) Close() { s.end() }

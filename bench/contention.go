@@ -55,13 +55,17 @@ func locks(before, after *profile.Profile) []Lock {
 	return slices.SortedFunc(maps.Values(byFunc), func(a, b Lock) int { return cmp.Compare(b.Delay, a.Delay) })
 }
 
-// holder is the innermost function that is not the lock's own. A sync.Pool has a lock
-// of its own, which it takes when a collection has emptied it.
+// holder is the innermost function that is not the lock's own. The runtime has locks
+// of its own, which whoever allocates may take, and a sync.Pool has one, which it takes
+// when a collection has emptied it.
 func holder(s *profile.Sample) string {
 	name := "runtime"
 	for _, at := range s.Location {
 		for _, line := range at.Line {
 			name = line.Function.Name
+			if name == "runtime.unlock" {
+				return name
+			}
 			if strings.HasPrefix(name, "sync.(*Pool).") {
 				return name
 			}

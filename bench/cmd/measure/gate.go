@@ -69,10 +69,12 @@ func gate(args []string) error {
 	}
 	g.text("\n%-62s%30s%24s\n%-62s%8s%11s%11s%8s\n", "over loopback", "beyond bare net/http", "of bare's", "", "allocs", "bytes", "ns, all", "time")
 	for _, t := range columns[:3] {
-		g.overLoopback("h1", http.MethodGet, t, pairs, calls/10)
+		for _, apart := range []bool{false, true} {
+			g.overLoopback("h1", http.MethodGet, apart, t, pairs, calls/10)
+		}
 	}
 	for _, c := range [][2]string{{"h1", http.MethodPost}, {"h2", http.MethodGet}, {"h2", http.MethodPost}} {
-		g.overLoopback(c[0], c[1], columns[0], pairs, calls/10)
+		g.overLoopback(c[0], c[1], false, columns[0], pairs, calls/10)
 	}
 	for _, f := range g.failed {
 		fmt.Fprintln(os.Stderr, "TOO MUCH:", f)
@@ -158,8 +160,9 @@ func memory(s, base *bench.Sender, method string, calls int) (allocs, bytes floa
 	return allocs - ownAllocs, bytes - ownBytes
 }
 
-// overLoopback measures calls to a server beside those of net/http alone.
-func (g *gates) overLoopback(proto, method string, t bench.Telemetry, pairs, calls int) {
+// overLoopback measures calls to a server beside those of net/http alone; where they
+// are apart, each on a new goroutine.
+func (g *gates) overLoopback(proto, method string, apart bool, t bench.Telemetry, pairs, calls int) {
 	server := bench.Serve(proto)
 	defer server.Close()
 	chains := []bench.Chain{bench.Bare, bench.Otelhttp, bench.Least, bench.Fedhttp, bench.FedhttpTask}
@@ -167,6 +170,7 @@ func (g *gates) overLoopback(proto, method string, t bench.Telemetry, pairs, cal
 	for _, c := range chains {
 		s := c.Over(server.Base(), t, server.URL)
 		defer s.Close()
+		s.Apart = apart
 		senders = append(senders, s)
 	}
 	bench.Compare(senders, method, 1, calls) // connections, and all that is made once
@@ -174,13 +178,16 @@ func (g *gates) overLoopback(proto, method string, t bench.Telemetry, pairs, cal
 	for i, c := range chains {
 		allocs, bytes := memory(senders[i], senders[0], method, calls)
 		ratio := bench.Ratio(times[i], times[0])
-		g.text("%-62s%8.1f%11.0f%11.0f%8.3f\n", t.Title+", "+proto+" "+method+": "+c.Title, allocs, bytes, bench.Median(times[i]), ratio)
-		name := "trace=" + t.Name + "/proto=" + proto + "/method=" + method
+		name, title := "trace="+t.Name+"/proto="+proto+"/method="+method, t.Title+", "+proto+" "+method
+		if apart {
+			name, title = name+"/apart", title+", apart"
+		}
+		g.text("%-62s%8.1f%11.0f%11.0f%8.3f\n", title+": "+c.Title, allocs, bytes, bench.Median(times[i]), ratio)
 		if g.bench {
 			fmt.Println(line("OfBare/"+name+"/chain="+c.Name, pairs, value{bench.Median(times[i]), "ns/op"}, value{ratio, "time-of-bare"},
 				value{allocs, "allocs-beyond-bare"}, value{bytes, "bytes-beyond-bare"}))
 		}
-		if c.Name == bench.Fedhttp.Name && proto == "h1" && method == http.MethodGet {
+		if c.Name == bench.Fedhttp.Name && proto == "h1" && !apart && method == http.MethodGet {
 			g.hold("time-of-bare-over-loopback/"+name, ratio, goalsOf[t.Name].bare, onlyShown)
 		}
 	}
