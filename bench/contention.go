@@ -56,14 +56,14 @@ func locks(before, after *profile.Profile) []Lock {
 }
 
 // holder is the innermost function that is not the lock's own. The runtime has locks
-// of its own, which whoever allocates may take, and a sync.Pool has one, which it takes
-// when a collection has emptied it.
+// of its own, which whoever allocates may take or wait for, and a sync.Pool has one,
+// which it takes when a collection has emptied it.
 func holder(s *profile.Sample) string {
 	name := "runtime"
 	for _, at := range s.Location {
 		for _, line := range at.Line {
 			name = line.Function.Name
-			if name == "runtime.unlock" {
+			if name == "runtime.unlock" || name == "runtime.mallocgc" {
 				return name
 			}
 			if strings.HasPrefix(name, "sync.(*Pool).") {

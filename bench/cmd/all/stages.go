@@ -46,8 +46,8 @@ func stagesOf(o options) []stage {
 		{"the policy book", 60, 1, nil, bench("root.test",
 			"^Benchmark(Authorize|AuthorizeDuringWrites|BookWrite|BookFill)$/^(keys=(1k|100k|1M)|writes=.*)$", longer.String())},
 		{"held calls", 30, 1, nil, bench("root.test", "^Benchmark(Held|Wake)$", "1x")},
-		{"latency at fixed rates", 12 * int(o.latency.Seconds()), 1, nil, []string{"measure", "latency", fmt.Sprint("-for=", o.latency)}},
-		{"streaming", 45, 1, nil, []string{"measure", "stream", "-mib=" + mib}},
+		{"latency at fixed rates", 16 * int(o.latency.Seconds()), 1, nil, []string{"measure", "latency", fmt.Sprint("-for=", o.latency)}},
+		{"streaming", 95, 1, nil, []string{"measure", "stream", "-mib=" + mib}},
 		{"contention", 20, 1, nil, []string{"measure", "contention", "-for=" + contention}},
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/fedhttp/fedhttp/bench"
@@ -26,10 +27,11 @@ func latency(args []string) error {
 	gated := bench.Gated()
 	senders := []*bench.Sender{
 		bench.Bare.Over(server.Base(), gated[0], server.URL),
+		bench.Least.Over(server.Base(), gated[0], server.URL),
 		bench.Fedhttp.Over(server.Base(), gated[0], server.URL),
 		bench.FedhttpTask.Over(server.Base(), gated[2], server.URL),
 	}
-	traces := []string{gated[0].Name, gated[0].Name, gated[2].Name}
+	traces := []string{gated[0].Name, gated[0].Name, gated[0].Name, gated[2].Name}
 	for _, s := range senders {
 		defer s.Close()
 	}
@@ -38,9 +40,12 @@ func latency(args []string) error {
 		rate, turn := r.rate, time.Duration(r.longer)*length/slices
 		all := make([]bench.Latencies, len(senders))
 		turns := make([][]float64, len(senders)) // the 99th percentile of each
+		collections := make([]uint32, len(senders))
 		for range slices {
 			for i, s := range senders {
+				before := collected()
 				l := bench.OpenLoop(s, rate, turn)
+				collections[i] += collected() - before
 				turns[i] = append(turns[i], bench.Quantile(l.Whole, 0.99))
 				all[i].Whole, all[i].Start = append(all[i].Whole, l.Whole...), append(all[i].Start, l.Start...)
 				if l.Behind {
@@ -54,8 +59,16 @@ func latency(args []string) error {
 				value{bench.Quantile(all[i].Whole, 0.99) * 1e9, "p99-ns"},
 				value{bench.Quantile(all[i].Whole, 0.999) * 1e9, "p99.9-ns"},
 				value{bench.Median(turns[i]) * 1e9, "p99-turn-ns"},
-				value{bench.Quantile(all[i].Start, 0.99) * 1e9, "p99-start-ns"}))
+				value{bench.Quantile(all[i].Start, 0.99) * 1e9, "p99-start-ns"},
+				value{float64(collections[i]) / (slices * turn.Seconds()), "collections/s"}))
 		}
 	}
 	return late
+}
+
+// collected is how often garbage has been collected.
+func collected() uint32 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.NumGC
 }

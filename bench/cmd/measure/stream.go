@@ -13,7 +13,7 @@ func stream(args []string) error {
 	var pairs int
 	flags("stream", args, func(f *flag.FlagSet) {
 		f.Int64Var(&mib, "mib", 1024, "how much is sent")
-		f.IntVar(&pairs, "pairs", 15, "how often, through each chain")
+		f.IntVar(&pairs, "pairs", 41, "how often, through each chain")
 	})
 	server := bench.Serve("h1")
 	defer server.Close()

@@ -20,17 +20,17 @@ func latencyTable(r *results) string {
 	var rows [][]string
 	for _, rate := range rates {
 		for _, c := range []struct{ title, trace, chain string }{
-			{"bare", "none", "bare"}, {"**fedhttp**", "none", "fedhttp"}, {"**fedhttp, a task with obligations**, sampled", "always", "fedhttp-task"},
+			{"bare", "none", "bare"}, {"the least that would do", "none", "least"}, {"**fedhttp**", "none", "fedhttp"}, {"**fedhttp, a task with obligations**, sampled", "always", "fedhttp-task"},
 		} {
 			name := latencyOf(rate, c.trace, c.chain)
 			row := []string{thousands(float64(rate)) + "/s: " + c.title}
 			for _, unit := range []string{"p50-sec", "p99-sec", "p99-turn-sec", "p99.9-sec", "p99-start-sec"} {
 				row = append(row, duration(r.get(name, unit)))
 			}
-			rows = append(rows, row)
+			rows = append(rows, append(row, digits(r.get(name, "collections/s"))))
 		}
 	}
-	return table([]string{"requests", "p50", "p99", "p99 in the median turn", "p99.9", "of that before the call, p99"}, rows)
+	return table([]string{"requests", "p50", "p99", "p99 in the median turn", "p99.9", "before the call, p99", "collections a second"}, rows)
 }
 
 // curve is what calls cost beyond those of the stub, as something grows.
