@@ -9,7 +9,6 @@ import (
 	"net/http/httptrace"
 	"reflect"
 	"slices"
-	"strconv"
 	"time"
 )
 
@@ -18,19 +17,17 @@ type attempt struct {
 	request http.Request // what the base gets
 	shown   http.Request // what the caller sees as Response.Request
 	trace   httptrace.ClientTrace
+	room    *headerRoom     // nil: the request's header is the caller's
+	body    io.ReadCloser   // the response's, as the base gave it
+	parent  context.Context // of its own; see attemptContext
+	end     endPointer
+	clock   attemptClock
+	slot    slot
+	span    span
 
-	traceparent [1]string // as the header has it
-
-	body   io.ReadCloser   // the response's, as the base gave it
-	parent context.Context // of its own; see attemptContext
-	end    endPointer
-	clock  attemptClock
-	slot   slot
-	span   span
-
-	auth   Authorization // what it went out under,
-	anchor *keptAnchor   // and which anchor
-	mark   uint64        // fetches that begin after it have a higher number
+	warrant *warrant    // what it went out under,
+	anchor  *keptAnchor // and which anchor
+	mark    uint64      // fetches that begin after it have a higher number
 
 	fence fence
 
@@ -40,12 +37,10 @@ type attempt struct {
 	reading  reading
 	delivery Delivery
 	traced   bool // the fence is the trace of its context
-
-	headerOwned bool // see attemptHeader
-	expired     bool // AttemptTimeout ended it
-	degraded    bool
-	verdict     Verdict
-	reason      Reason
+	expired  bool // AttemptTimeout ended it
+	degraded bool
+	verdict  Verdict
+	reason   Reason
 }
 
 // admit asks the breaker for the slot that the next send uses.
@@ -65,7 +60,7 @@ func (c *call) send() {
 	a, before := c.next, c.last
 	c.last = a
 	c.sends++
-	a.auth, a.mark = c.auth, p.anchors.mark()
+	a.warrant, a.mark = c.warrant, p.anchors.mark()
 
 	private := c.t.tracing.private(c.t.tracing.startAttempt(c, a, before), c.in.Context(), p.Propagation)
 	ctx := a.open(private)
@@ -150,10 +145,6 @@ func copyRequest(ctx context.Context, to, from *http.Request) { *to = *from.With
 // headers puts what this transport says into the header of the attempt, in place of
 // whatever the caller said.
 func (c *call) headers(ctx context.Context, a *attempt) {
-	epoch := ""
-	if c.auth.Digest != "" {
-		epoch = strconv.FormatUint(c.auth.Epoch, 10)
-	}
 	h := (*attemptHeader)(a)
 	if a.request.Header == nil {
 		h.own()
@@ -162,9 +153,14 @@ func (c *call) headers(ctx context.Context, a *attempt) {
 	if c.peer.strip.letters&c.letters != 0 {
 		h.strip(c.peer.strip, c.t.tracing.keeps(ctx, c.peer.Propagation))
 	}
-	h.set(names.policyDigest, c.auth.Digest, &c.values[0])
-	h.set(names.negotiationEpoch, epoch, &c.values[1])
-	h.set(names.anchorVersion, a.anchor.Version, &c.values[2])
+	if w := a.warrant; w.Digest != "" {
+		own := h.own()
+		own[names.policyDigest], own[names.negotiationEpoch] = w.digest[:], w.epoch[:]
+	}
+	if a.anchor.Version != "" {
+		own := h.own()
+		own[names.anchorVersion] = single(&a.room.anchor, a.anchor.Version)
+	}
 	c.t.tracing.propagate(ctx, c.peer.Propagation, h)
 }
 

@@ -16,7 +16,6 @@ type call struct {
 	body bodySource
 	span span
 
-	values  [3][1]string // of the headers that this transport sets
 	first   attempt
 	next    *attempt // the one to come, as far as it is made ready,
 	last    *attempt // and the one that has been sent; nil: none
@@ -26,9 +25,10 @@ type call struct {
 	outcome   Outcome
 	reason    Reason
 	escalated bool
+	resending bool // the loop was told to send again and has not yet
 	sends     int32
 	refreshes int32
-	resending bool // the loop was told to send again and has not yet
+	letters   uint32 // with which the request's fields begin
 }
 
 // mending is what a call has that was sent and not delivered.
@@ -170,7 +170,7 @@ func (c *call) conclude() refusal {
 	}
 	switch a.verdict {
 	case VerdictNone:
-		if why := checkReceipt(c.peer.Receipt, a.resp, c.peer.signals.receipt, c.task, a.auth); why != ReasonNone {
+		if why := checkReceipt(c.peer.Receipt, a.resp, c.peer.signals.receipt, c.task, a.warrant.Authorization); why != ReasonNone {
 			a.discard()
 			return refusal{outcome: OutcomePolicyMismatch, reason: why}
 		}
@@ -245,9 +245,9 @@ func (c *call) decision() Decision {
 	if c.details != nil {
 		d.HeldFor, d.RetryAt = c.details.heldFor, c.details.retryAt
 	}
-	auth := c.auth
+	auth := c.warrant.auth()
 	if a := c.last; a != nil {
-		auth = a.auth
+		auth = a.warrant.auth()
 		d.Evidence, d.Delivery, d.AnchorVersion = a.reading.evidence, a.delivery, a.anchor.Version
 	}
 	d.PolicyDigest, d.Epoch, d.Basis = auth.Digest, auth.Epoch, auth.Basis

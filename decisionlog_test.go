@@ -54,7 +54,7 @@ func TestLogLevels(t *testing.T) {
 		}
 		var log vtLog
 		tr := newTestTransport(t, Config{Logger: log.json(slog.LevelDebug), Peers: []Peer{testPeer("b", "https://b.example")}})
-		c := &call{preflight: preflight{Context: t.Context(), place: nowhere, t: tr, task: &noTask}, outcome: outcome}
+		c := &call{preflight: preflight{Context: t.Context(), place: &place{t: tr}, task: &noTask}, outcome: outcome}
 		tr.logDecision(c, 0, nil)
 		level, logged := want[outcome]
 		lines := log.logged(t)

@@ -30,7 +30,7 @@ type fence struct {
 	conn    *countedConn // the same, as it counts; nil: it does not
 	mark    uint64       // what had been written to it before this request
 	cause   error        // what ended the connection of the first, where it is known
-	conns   int32        // connections had
+	conns   uint8        // connections had; 2: or more
 	asked   bool         // a connection was asked for
 	http2   bool
 	reused  bool
@@ -71,7 +71,7 @@ func (f *fence) gotConn(info httptrace.GotConnInfo, cancel func()) {
 		}
 		return
 	}
-	f.conns++
+	f.conns = min(f.conns+1, 2)
 	f.last, f.reused = info.Conn, info.Reused
 	f.conn, f.http2 = countedConnOf(info.Conn)
 	if f.conn != nil {

@@ -11,34 +11,28 @@ import (
 // before the first change.
 type attemptHeader attempt
 
-// headerRoom is how many fields an attempt can add to the caller's.
-const headerRoom = 6
+// headerRoom has the values of fields that an attempt adds.
+type headerRoom struct{ anchor, traceparent [1]string }
+
+// single makes the value the only one of a field.
+func single(room *[1]string, value string) []string {
+	room[0] = value
+	return room[:]
+}
+
+// maxAdded is how many fields an attempt can add to the caller's.
+const maxAdded = 6
 
 func (o *attemptHeader) own() http.Header {
-	if !o.headerOwned {
+	if o.room == nil {
+		o.room = &headerRoom{}
 		if len(o.request.Header) == 0 {
-			o.request.Header = make(http.Header, headerRoom)
+			o.request.Header = make(http.Header, maxAdded)
 		} else {
 			o.request.Header = maps.Clone(o.request.Header) // which copies it as it lies
 		}
-		o.headerOwned = true
 	}
 	return o.request.Header
-}
-
-// set gives the field, which was stripped, a value that is kept in room, where that
-// is free: what the attempt before said may still be on its way. An empty one leaves
-// it out. name is canonical.
-func (o *attemptHeader) set(name, value string, room *[1]string) {
-	switch {
-	case value == "":
-		return
-	case room[0] == "":
-		room[0] = value
-	case room[0] != value:
-		room = &[1]string{value}
-	}
-	o.own()[name] = room[:]
 }
 
 // strip removes the fields of the set, however the caller has spelled them: a

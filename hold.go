@@ -154,7 +154,7 @@ func (f *preflight) tellCoordinator(reason Reason) {
 	if reason == ReasonPoliciesStale {
 		return
 	}
-	known := toldPolicy{f.auth.Epoch, f.auth.Digest, f.t.book.negotiatedUntil(f.peer.ID, f.task.Capability)}
+	known := toldPolicy{f.warrant.Epoch, f.warrant.Digest, f.t.book.negotiatedUntil(f.peer.ID, f.task.Capability)}
 	if f.peer.told.first(f.task.Capability, known, reason) {
 		f.notify(reason)
 	}
@@ -162,7 +162,7 @@ func (f *preflight) tellCoordinator(reason Reason) {
 
 func (f *preflight) notify(reason Reason) {
 	f.t.unresolved.notify(f.Context, Unresolved{
-		Peer: f.peer.ID, Capability: f.task.Capability, Epoch: f.auth.Epoch, Digest: f.auth.Digest,
+		Peer: f.peer.ID, Capability: f.task.Capability, Epoch: f.warrant.Epoch, Digest: f.warrant.Digest,
 		Reason: reason, Obligations: maps.Clone(f.task.Obligations), At: time.Now(),
 	})
 }

@@ -130,17 +130,17 @@ type peerTable struct {
 	byHost map[string]map[string]*place
 	// byName has the peers of a host, whatever the port.
 	byName map[string][]*peer
+	// nowhere is where a request goes that goes to no peer.
+	nowhere *place
 }
 
 // place is one origin of a peer.
 type place struct {
-	peer *peer
+	t    *Transport
+	peer *peer // nil: nowhere
 	origin
 	portNumber int
 }
-
-// nowhere is where a request goes that goes to no peer.
-var nowhere = &place{}
 
 // find returns the peer that the request goes to and the origin of it, nowhere
 // where there is none. A request whose Host says another host than its URL goes to the
@@ -150,7 +150,7 @@ var nowhere = &place{}
 func (t *peerTable) find(req *http.Request) (*place, Reason) {
 	at, unknown := t.lookup(req.URL)
 	if unknown != ReasonBadURL && req.Host != "" && req.Host != req.URL.Host && !t.consistent(req.Host, at) {
-		return nowhere, ReasonBadURL
+		return t.nowhere, ReasonBadURL
 	}
 	return at, unknown
 }
@@ -165,7 +165,7 @@ func (t *peerTable) consistent(hostport string, at *place) bool {
 		return false // net/http may make a peer's of it
 	}
 	others := t.byName[host]
-	return len(others) == 0 || at != nowhere && (host == at.host || slices.Contains(others, at.peer))
+	return len(others) == 0 || at.peer != nil && (host == at.host || slices.Contains(others, at.peer))
 }
 
 // lookup returns the peer that u belongs to and the origin of it, nowhere where
@@ -178,19 +178,19 @@ func (t *peerTable) lookup(u *url.URL) (*place, Reason) {
 	}
 	o, err := originOf(u)
 	if err != nil {
-		return nowhere, ReasonBadURL
+		return t.nowhere, ReasonBadURL
 	}
 	if at := t.byOrigin[o]; at != nil {
 		return at, ReasonNone
 	}
-	return nowhere, ReasonUnlistedOrigin
+	return t.nowhere, ReasonUnlistedOrigin
 }
 
 // compilePeers validates peers and makes them ready. Faults that were found
 // before join those that it finds. state returns what outlives a change of
 // configuration.
 func compilePeers(peers []Peer, found faults, state func(Peer) *peerState) (*peerTable, error) {
-	t := &peerTable{byOrigin: make(map[origin]*place), byHost: map[string]map[string]*place{"http": {}, "https": {}}, byName: make(map[string][]*peer)}
+	t := &peerTable{byOrigin: make(map[origin]*place), byHost: map[string]map[string]*place{"http": {}, "https": {}}, byName: make(map[string][]*peer), nowhere: &place{}}
 	ids := make(map[string]int, len(peers))
 	for i, cfg := range peers {
 		fault := func(field, format string, args ...any) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"time"
 )
 
@@ -24,12 +25,38 @@ func (r refusal) ok() bool { return r.outcome == OutcomeDelivered }
 type preflight struct {
 	context.Context // the caller's, with the call's span
 
-	*place  // nowhere: the URL belongs to no peer
-	t       *Transport
-	task    *Task // never changed
-	auth    Authorization
-	letters uint32   // with which the request's fields begin
+	*place           // nowhere: the URL belongs to no peer
+	task    *Task    // never changed
+	warrant *warrant // nil: nobody has looked
 	details *details // nil: none
+}
+
+// warrant is what a task was found to go out under, with the values of the fields
+// that tell the peer. It is never changed.
+type warrant struct {
+	Authorization
+	digest, epoch [1]string
+}
+
+// unsaid are those of which the peer is not told.
+var unsaid = [...]warrant{
+	BasisNone:         {Authorization: Authorization{Basis: BasisNone}},
+	BasisNoObligation: {Authorization: Authorization{Basis: BasisNoObligation}},
+}
+
+func warrantOf(auth Authorization) *warrant {
+	if auth.Digest == "" && int(auth.Basis) < len(unsaid) {
+		return &unsaid[auth.Basis]
+	}
+	return &warrant{auth, [1]string{auth.Digest}, [1]string{strconv.FormatUint(auth.Epoch, 10)}}
+}
+
+// auth is the authorization of which the warrant is.
+func (w *warrant) auth() Authorization {
+	if w == nil {
+		return Authorization{}
+	}
+	return w.Authorization
 }
 
 // details are what few calls have to tell.
@@ -69,7 +96,7 @@ func (f *preflight) clear() refusal {
 // a moment ago may have been revoked, denied or have expired. It never waits.
 func (f *preflight) authorize(now time.Time) refusal {
 	auth, err := f.t.book.Authorize(f.peer.ID, *f.task, f.peer.DefaultTerms, now)
-	f.auth = auth
+	f.warrant = warrantOf(auth)
 	if err == ErrTaskRequired { //nolint:errorlint // our own sentinel, as it is
 		return refusal{outcome: OutcomeTaskRequired, reason: ReasonNoCapability}
 	}
@@ -118,9 +145,9 @@ func (f *preflight) deniedBefore() (r refusal) {
 			r = refusal{OutcomeScopeDenied, ReasonLedgerFailed, err}
 		}
 	}()
-	denial, denied := f.t.unrecorded.Denied(f.peer.ID, *f.task, f.auth)
+	denial, denied := f.t.unrecorded.Denied(f.peer.ID, *f.task, f.warrant.auth())
 	if !denied {
-		denial, denied = f.t.ledger.Denied(f.peer.ID, *f.task, f.auth)
+		denial, denied = f.t.ledger.Denied(f.peer.ID, *f.task, f.warrant.auth())
 	}
 	if !denied {
 		return refusal{}
@@ -146,7 +173,7 @@ func (c *call) recordDenial() {
 	}
 	c.record(Denial{
 		Peer: c.peer.ID, Capability: c.task.Capability, Scope: c.task.Scope,
-		Epoch: c.last.auth.Epoch, Digest: c.last.auth.Digest, TaskID: c.task.ID,
+		Epoch: c.last.warrant.Epoch, Digest: c.last.warrant.Digest, TaskID: c.task.ID,
 		Status: status, PolicyReason: c.policyReason(), CorrelationID: c.correlationID(),
 		At: now, Until: now.Add(holdOff),
 	})

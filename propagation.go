@@ -112,8 +112,8 @@ func (o *attemptHeader) Keys() []string { return nil }
 // Set replaces the field.
 func (o *attemptHeader) Set(key, value string) {
 	if key == "traceparent" {
-		o.traceparent[0] = value
-		o.own()["Traceparent"] = o.traceparent[:]
+		own := o.own()
+		own["Traceparent"] = single(&o.room.traceparent, value)
 		return
 	}
 	o.own()[http.CanonicalHeaderKey(key)] = []string{value}

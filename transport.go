@@ -248,6 +248,10 @@ func (t *Transport) setPeers(peers []Peer, found faults) error {
 		}
 		p.strip = strips[key]
 	}
+	table.nowhere.t = t
+	for _, at := range table.byOrigin {
+		at.t = t
+	}
 	gone := t.bases
 	t.states, t.bases = kept, bases
 	t.peers.Store(table)
@@ -387,7 +391,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 //go:noinline
 func (t *Transport) preflight(req *http.Request, at *place, unknown Reason) (*call, refusal) {
 	var pre preflight
-	pre.begin(t, req, at)
+	pre.begin(req, at)
 	var callSpan span
 	handed := false
 	defer func() {
@@ -397,9 +401,9 @@ func (t *Transport) preflight(req *http.Request, at *place, unknown Reason) (*ca
 		}
 	}()
 	pre.Context, callSpan = t.tracing.startCall(pre.Context, pre.task.Capability)
-	r := pre.run(req, unknown)
+	r, letters := pre.run(req, unknown)
 	handed = true
-	return newCall(&pre, req, callSpan), r
+	return newCall(&pre, req, callSpan, letters), r
 }
 
 // passes reports whether a request to no peer goes to the base as it is.
@@ -421,8 +425,8 @@ func ofNoCall(req *http.Request) *http.Request {
 // begin finds out what the task of the request is.
 //
 //go:noinline
-func (f *preflight) begin(t *Transport, req *http.Request, at *place) {
-	f.Context, f.t, f.place = callersContext(req.Context()), t, at
+func (f *preflight) begin(req *http.Request, at *place) {
+	f.Context, f.place = callersContext(req.Context()), at
 	if f.peer == nil {
 		f.task = taskOf(f.Context)
 		return
@@ -433,26 +437,27 @@ func (f *preflight) begin(t *Transport, req *http.Request, at *place) {
 // newCall makes the call that pre has cleared.
 //
 //go:noinline
-func newCall(pre *preflight, req *http.Request, callSpan span) *call {
-	c := &call{preflight: *pre, in: req, span: callSpan}
+func newCall(pre *preflight, req *http.Request, callSpan span, letters uint32) *call {
+	c := &call{preflight: *pre, in: req, span: callSpan, letters: letters}
 	c.next = &c.first
 	return c
 }
 
-// run decides whether the request may go to its peer at all. unknown is why
-// there is no peer, where there is none.
-func (f *preflight) run(req *http.Request, unknown Reason) refusal {
+// run decides whether the request may go to its peer at all. unknown is why there is
+// no peer, where there is none. It returns the letters with which the request's fields
+// begin.
+func (f *preflight) run(req *http.Request, unknown Reason) (r refusal, letters uint32) {
 	switch {
 	case f.t.lifetime.Err() != nil:
-		return refusal{OutcomeCanceled, ReasonClosed, ErrClosed}
+		return refusal{OutcomeCanceled, ReasonClosed, ErrClosed}, 0
 	case f.Err() != nil:
-		return refusal{OutcomeCanceled, ReasonContextEnded, contextError(f.Context)}
+		return refusal{OutcomeCanceled, ReasonContextEnded, contextError(f.Context)}, 0
 	case f.peer == nil:
-		return refusal{outcome: OutcomeUnknownPeer, reason: unknown}
+		return refusal{outcome: OutcomeUnknownPeer, reason: unknown}, 0
 	}
-	var err error
-	if f.letters, err = sendable(req); err != nil {
-		return refusal{OutcomeCanceled, ReasonBadRequest, err}
+	letters, err := sendable(req)
+	if err != nil {
+		return refusal{OutcomeCanceled, ReasonBadRequest, err}, 0
 	}
-	return f.clear()
+	return f.clear(), letters
 }
