@@ -25,7 +25,9 @@ const maxAdded = 6
 
 func (o *attemptHeader) own() http.Header {
 	if o.room == nil {
-		o.room = &headerRoom{}
+		if o.room = &o.warrant.room; o.warrant.Digest == "" {
+			o.room = &headerRoom{}
+		}
 		if len(o.request.Header) == 0 {
 			o.request.Header = make(http.Header, maxAdded)
 		} else {

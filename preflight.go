@@ -32,13 +32,15 @@ type preflight struct {
 }
 
 // warrant is what a task was found to go out under, with the values of the fields
-// that tell the peer. It is never changed.
+// that tell the peer. Each send has one of its own: what the send before says may
+// still be on its way.
 type warrant struct {
 	Authorization
 	digest, epoch [1]string
+	room          headerRoom
 }
 
-// unsaid are those of which the peer is not told.
+// unsaid are those of which the peer is not told. They belong to nobody.
 var unsaid = [...]warrant{
 	BasisNone:         {Authorization: Authorization{Basis: BasisNone}},
 	BasisNoObligation: {Authorization: Authorization{Basis: BasisNoObligation}},
@@ -48,7 +50,7 @@ func warrantOf(auth Authorization) *warrant {
 	if auth.Digest == "" && int(auth.Basis) < len(unsaid) {
 		return &unsaid[auth.Basis]
 	}
-	return &warrant{auth, [1]string{auth.Digest}, [1]string{strconv.FormatUint(auth.Epoch, 10)}}
+	return &warrant{auth, [1]string{auth.Digest}, [1]string{strconv.FormatUint(auth.Epoch, 10)}, headerRoom{}}
 }
 
 // auth is the authorization of which the warrant is.
