@@ -139,9 +139,6 @@ func (g *gates) overStubGoals(in string, goals goals, of cost, post float64, ove
 	for i, what := range []string{"allocations", "bytes", "time"} {
 		slack := [3]float64{exact, exact, tolerance}[i]
 		g.hold(what+"-of-otelhttp"+in, overOtelhttp[i], 1, slack)
-		if what == "bytes" {
-			slack = onlyShown // 304 of them keep the caller's request and the base's apart
-		}
 		g.hold(what+"-of-today"+in, overToday[i], goals.today, slack)
 	}
 }
