@@ -48,7 +48,7 @@ func (c *call) admit() bool {
 	b := c.peer.breaker.Load()
 	slot, ok := b.admit(c.sends > 0)
 	if !ok {
-		c.detail().retryAt = b.retryAt(time.Now())
+		c.detail().retryAt = b.retryAt(time.Now()).Round(0) // wall clock only: it is told to others
 	}
 	c.next.slot = slot
 	return ok
@@ -65,6 +65,7 @@ func (c *call) send() {
 	private := c.t.tracing.private(c.t.tracing.startAttempt(c, a, before), c.in.Context(), p.Propagation)
 	ctx := a.open(private)
 	copyRequest(ctx, &a.request, c.in)
+	a.request.Body = nil // the call's, until it is handed over
 	c.headers(ctx, a)
 	a.request.Body = c.body.take(a)
 	begun := p.clocks.start(a)

@@ -1,7 +1,6 @@
 package fedhttp
 
 import (
-	"math"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -11,8 +10,8 @@ import (
 // attemptClocks is AttemptTimeout at work for all attempts that have the same.
 //
 // So the order in which they begin is the order in which they end, and one timer
-// serves all that are in a lane: it is set for the one that ends first, left alone
-// when that is done in time, and looks through the lane when it rings.
+// serves all that are in a lane: it is set for the one that ends first, and left
+// alone when that is done in time.
 //
 // No attempt waits for another. There are several lanes, of which one takes what is
 // free; and a clock whose lane is not free when it stops is taken out by who is next
@@ -25,18 +24,20 @@ type attemptClocks struct {
 
 const clockLanes = 16
 
-// clockLane has the clocks of some of the attempts. It fills two lines of the cache.
+// clockLane has the clocks of some of the attempts, in the order in which they end.
+// It fills two lines of the cache.
 type clockLane struct {
 	clocks *attemptClocks
 
 	mu     sync.Mutex
 	set    bool // the timer will ring
 	timer  *time.Timer
-	places []*attempt
-	free   []uint32 // the places that nobody has
+	places []*attempt // nil: it was taken out
+	first  int        // of those before it the time is up
+	out    int        // how many places are empty
 
 	stopped atomic.Pointer[attempt] // the first whose clock is to be taken out; clock.next is the next
-	_       [40]byte
+	_       [48]byte
 }
 
 // attemptClock is one attempt's place among them. The zero value does not run.
@@ -44,7 +45,7 @@ type attemptClock struct {
 	lane  *clockLane
 	at    time.Duration // when it ends, or would have ended; under lane.mu
 	next  *attempt      // that has stopped as well, and is to be taken out
-	place uint32
+	place uint32        // in lane.places; under lane.mu
 	state atomic.Uint32
 }
 
@@ -68,15 +69,11 @@ func (s *attemptClocks) now() time.Duration { return time.Since(s.epoch) }
 
 // start begins the attempt's time, once, and returns when that is.
 func (s *attemptClocks) start(a *attempt) (now time.Duration) {
-	now = s.now()
 	l := s.lock()
-	k := &a.clock
-	k.lane, k.at = l, now+s.limit
-	k.state.Store(clockRuns)
-	l.add(a)
-	if !l.set { // else it rings before that at the latest, and then looks again
-		l.wind(s.limit)
-	}
+	now = s.now()
+	a.clock.lane = l
+	a.clock.state.Store(clockRuns)
+	l.add(a, now)
 	l.unlock()
 	return now
 }
@@ -94,28 +91,47 @@ func (s *attemptClocks) lock() *clockLane {
 	return l
 }
 
-// add gives the attempt a place. l.mu is held.
-func (l *clockLane) add(a *attempt) {
-	if last := len(l.free) - 1; last >= 0 {
-		a.clock.place, l.free = l.free[last], l.free[:last]
-		l.places[a.clock.place] = a
-		return
-	}
-	a.clock.place = uint32(len(l.places)) //nolint:gosec // no process has that many attempts
+// add puts the attempt at the end. l.mu is held.
+func (l *clockLane) add(a *attempt, now time.Duration) {
+	a.clock.at, a.clock.place = now+l.clocks.limit, uint32(len(l.places)) //nolint:gosec // no process has that many attempts
 	l.places = append(l.places, a)
+	if !l.set { // else it rings before that, and then looks again
+		l.wind(l.clocks.limit)
+	}
 }
 
-// remove frees the attempt's place. l.mu is held.
+// remove takes the attempt out. l.mu is held.
 func (l *clockLane) remove(a *attempt) {
 	l.places[a.clock.place] = nil
-	l.free = append(l.free, a.clock.place)
+	l.out++
+	l.closeRanks()
+}
+
+// closeRanks leaves no more places empty than there are others, which costs each
+// attempt the same however many there are. l.mu is held.
+func (l *clockLane) closeRanks() {
+	if 2*l.out <= len(l.places) {
+		return
+	}
+	kept := l.places[:0]
+	for _, a := range l.places {
+		if a != nil {
+			a.clock.place = uint32(len(kept)) //nolint:gosec // see add
+			kept = append(kept, a)
+		}
+	}
+	clear(l.places[len(kept):])
+	l.places, l.first, l.out = kept, 0, 0
 }
 
 // unlock takes out what has stopped meanwhile.
 func (l *clockLane) unlock() {
 	if l.stopped.Load() != nil {
-		for a := l.stopped.Swap(nil); a != nil; a = a.clock.next {
+		for a := l.stopped.Swap(nil); a != nil; {
+			next := a.clock.next
+			a.clock.next = nil // or a response that is read for long would keep it
 			l.remove(a)
+			a = next
 		}
 	}
 	l.mu.Unlock()
@@ -127,11 +143,11 @@ func (a *attempt) touch() {
 		return
 	}
 	l := a.clock.lane
-	now := l.clocks.now()
 	l.mu.Lock()
 	defer l.unlock()
 	if a.clock.state.Load() == clockRuns {
-		a.clock.at = now + l.clocks.limit
+		l.remove(a)
+		l.add(a, l.clocks.now())
 	}
 }
 
@@ -175,9 +191,8 @@ func (l *clockLane) wind(wait time.Duration) {
 
 // ring ends the attempts whose time is up.
 func (l *clockLane) ring() {
-	now := l.clocks.now()
 	l.mu.Lock()
-	over := l.over(now)
+	over := l.over(l.clocks.now())
 	l.unlock()
 	for _, a := range over {
 		a.cancel()
@@ -187,20 +202,22 @@ func (l *clockLane) ring() {
 // over takes out the clocks whose time is up, and sets the timer for the first of
 // the others. l.mu is held.
 func (l *clockLane) over(now time.Duration) (over []*attempt) {
-	const never = time.Duration(math.MaxInt64)
-	first := never
-	for _, a := range l.places {
-		switch {
-		case a == nil:
-		case a.clock.at > now:
-			first = min(first, a.clock.at)
-		case a.clock.state.CompareAndSwap(clockRuns, clockUp): // else whoever stopped it has it taken out
+	l.set = false
+	for ; l.first < len(l.places); l.first++ {
+		a := l.places[l.first]
+		if a == nil {
+			continue
+		}
+		if a.clock.at > now {
+			l.wind(a.clock.at - now)
+			break
+		}
+		if a.clock.state.CompareAndSwap(clockRuns, clockUp) { // else it has stopped, and is taken out as such
+			l.places[l.first] = nil
+			l.out++
 			over = append(over, a)
-			l.remove(a)
 		}
 	}
-	if l.set = first != never; l.set {
-		l.wind(first - now)
-	}
+	l.closeRanks()
 	return over
 }

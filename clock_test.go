@@ -2,6 +2,7 @@ package fedhttp
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -183,8 +184,62 @@ func TestAttemptClockStopsBusy(t *testing.T) {
 	for i := range all {
 		s.start(&all[i])
 	}
-	if n := len(lane.places); n != len(all) {
+	for range 100 {
+		for i := range all {
+			all[i].touch()
+		}
+	}
+	if n := len(lane.places); n > 2*len(all) {
 		t.Errorf("%d places for %d clocks", n, len(all))
+	}
+}
+
+// TestAttemptClockPlaces: however attempts end, they leave no places behind, nor each
+// other.
+func TestAttemptClockPlaces(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newAttemptClocks(time.Minute)
+		for i := range 10_000 {
+			a := &attempt{}
+			s.start(a)
+			if i%3 == 0 {
+				a.stopClock()
+			}
+			time.Sleep(time.Second)
+		}
+		for i := range s.lanes {
+			l := &s.lanes[i]
+			n := l.running(t)
+			l.mu.Lock()
+			if places := len(l.places); places > 2*n+2 {
+				t.Errorf("lane %d has %d places for %d clocks", i, places, n)
+			}
+			l.mu.Unlock()
+		}
+		time.Sleep(time.Minute)
+	})
+	s := newAttemptClocks(time.Minute)
+	lane := &s.lanes[0]
+	for i := range s.lanes {
+		if l := &s.lanes[i]; l != lane {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+		}
+	}
+	var all [3]attempt
+	for i := range all {
+		s.start(&all[i])
+	}
+	lane.mu.Lock()
+	for i := range all {
+		all[i].stopClock()
+	}
+	lane.unlock()
+	for i := range all {
+		if all[i].clock.next != nil {
+			t.Errorf("attempt %d keeps another", i)
+		}
 	}
 }
 
@@ -227,19 +282,11 @@ func TestAttemptClockLane(t *testing.T) {
 	}
 }
 
-// running is how many clocks have a place in the lane. Each place is either somebody's
-// or free, once.
+// running is how many clocks have a place in the lane, and each has its own.
 func (l *clockLane) running(t *testing.T) int {
 	t.Helper()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	free := make(map[uint32]bool)
-	for _, place := range l.free {
-		if free[place] || l.places[place] != nil {
-			t.Errorf("place %d is not free, or is so twice", place)
-		}
-		free[place] = true
-	}
 	n := 0
 	for place, a := range l.places {
 		if a == nil {
@@ -249,8 +296,37 @@ func (l *clockLane) running(t *testing.T) int {
 			t.Errorf("place %d is that of %d", place, a.clock.place)
 		}
 	}
-	if n+len(free) != len(l.places) {
-		t.Errorf("%d of %d places are nobody's", len(l.places)-n-len(free), len(l.places))
+	for _, a := range l.places[len(l.places):cap(l.places)] {
+		if a != nil {
+			t.Error("an attempt is kept that has no place")
+		}
+	}
+	if n+l.out != len(l.places) || l.first > len(l.places) {
+		t.Errorf("%d of %d places are empty, not %d; the first is %d", len(l.places)-n, len(l.places), l.out, l.first)
 	}
 	return n
+}
+
+// BenchmarkAttemptTimeout is what a timeout costs with n attempts under way.
+func BenchmarkAttemptTimeout(b *testing.B) {
+	for _, n := range []int{1_000, 100_000} {
+		b.Run(fmt.Sprintf("attempts=%d", n), func(b *testing.B) {
+			s := newAttemptClocks(time.Hour)
+			l := &s.lanes[0]
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			for i := range n {
+				l.add(&attempt{}, time.Duration(i))
+				l.places[i].clock.state.Store(clockRuns)
+			}
+			for now := time.Duration(0); b.Loop(); now++ {
+				over := l.over(now + s.limit)
+				if len(over) != 1 {
+					b.Fatalf("%d have ended", len(over))
+				}
+				over[0].clock.state.Store(clockRuns)
+				l.add(over[0], now+time.Duration(n))
+			}
+		})
+	}
 }

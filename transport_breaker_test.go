@@ -160,6 +160,40 @@ func TestTrialsAtOnce(t *testing.T) {
 	})
 }
 
+// TestRetryAt is not in virtual time: it is told to others, so this process's own
+// clock is not in it.
+func TestRetryAt(t *testing.T) {
+	t.Parallel()
+	begun, release := make(chan struct{}), make(chan struct{})
+	var calls atomic.Int64
+	peer := testPeer("b", stubURL)
+	peer.Breaker = fedhttp.BreakerPolicy{Failures: 1, OpenFor: time.Nanosecond}
+	tr := newTestTransport(t, fedhttp.Config{
+		Base: roundTripFunc(func(*http.Request) (*http.Response, error) {
+			if calls.Add(1) == 1 {
+				return response(500), nil
+			}
+			close(begun)
+			<-release
+			return response(200), nil
+		}),
+		Peers: []fedhttp.Peer{peer}, Logger: quietLogger,
+	})
+	_, _ = do(t.Context(), t, tr, "fails")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = do(t.Context(), t, tr, "trial")
+	}()
+	<-begun
+	d, _ := do(t.Context(), t, tr, "refused")
+	close(release)
+	<-done
+	if d.Reason != fedhttp.ReasonBreakerOpen || d.RetryAt.IsZero() || d.RetryAt != d.RetryAt.Round(0) { //nolint:staticcheck // Equal does not look at that clock
+		t.Errorf("%v, next trial at %v", d.Reason, d.RetryAt)
+	}
+}
+
 // TestWaitBeforeAResend: what ends the wait ends the call, and the last
 // response is handed over whole where there is one.
 func TestWaitBeforeAResend(t *testing.T) {

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel/propagation"
+
 	"github.com/fedhttp/fedhttp"
 )
 
@@ -240,11 +242,22 @@ func bodyCases() map[string]bodyCase {
 				p.DefaultTerms, p.Receipt = heldTask.Obligations, fedhttp.RequireReceipt
 			},
 		},
+		"propagator panic": {
+			panics: true,
+			peer:   func(p *fedhttp.Peer) { p.Propagation = fedhttp.PropagateAll },
+			config: func(c *fedhttp.Config) { c.Propagator = panickingPropagator{} },
+		},
 		"ledger panic": {
 			want: fedhttp.OutcomeScopeDenied, task: plainTask,
 			config: func(c *fedhttp.Config) { c.Denials = &panickingLedger{denied: true} },
 		},
 	}
+}
+
+type panickingPropagator struct{ propagation.TraceContext }
+
+func (panickingPropagator) Inject(context.Context, propagation.TextMapCarrier) {
+	panic("the propagator is broken")
 }
 
 // TestBodyClosedOnce: whatever becomes of a call, the caller's body and every
@@ -308,7 +321,7 @@ func playBodyCase(t *testing.T, c bodyCase, replayable bool) {
 	}
 	// What a base that panics has done with an in-memory body, which it gets as it
 	// is, cannot be known; there closing it twice is better than not at all.
-	defer all.check(t, c.panics && replayable)
+	defer all.check(t, c.panics && c.base != nil && replayable)
 	defer func() {
 		if fault := recover(); (fault != nil) != c.panics {
 			t.Errorf("RoundTrip panicked: %v", fault)
