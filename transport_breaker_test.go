@@ -189,7 +189,7 @@ func TestRetryAt(t *testing.T) {
 	d, _ := do(t.Context(), t, tr, "refused")
 	close(release)
 	<-done
-	if d.Reason != fedhttp.ReasonBreakerOpen || d.RetryAt.IsZero() || d.RetryAt != d.RetryAt.Round(0) { //nolint:staticcheck // Equal does not look at that clock
+	if d.Reason != fedhttp.ReasonBreakerOpen || d.RetryAt.IsZero() || d.RetryAt != d.RetryAt.Round(0) { // == sees that clock
 		t.Errorf("%v, next trial at %v", d.Reason, d.RetryAt)
 	}
 }
