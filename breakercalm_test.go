@@ -12,17 +12,17 @@ import (
 )
 
 // TestBreakerAsGobreaker: a breaker that keeps most of the traffic from gobreaker
-// decides as one that asks it each time. Several attempts are under way at once, and
-// end in any order.
+// decides as one that asks it each time. Several attempts are under way at once, end in
+// any order, and some outlast the state that they began in.
 func TestBreakerAsGobreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		entered := map[gobreaker.State]int{}
-		for seed := range uint64(200) {
-			random := rand.New(rand.NewPCG(seed, 0))
+		entered, late := map[gobreaker.State]int{}, 0
+		for seed := range uint64(1000) {
+			random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // the same each time
 			policy := BreakerPolicy{Failures: 1 + random.IntN(3), OpenFor: 10 * time.Second, Trials: 1 + random.IntN(3)}
 			b := newBreaker("b", policy)
 			asked := gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
-				MaxRequests: uint32(policy.Trials), Timeout: policy.OpenFor,
+				MaxRequests: uint32(policy.Trials), Timeout: policy.OpenFor, //nolint:gosec // 3 at most
 				ReadyToTrip: func(c gobreaker.Counts) bool { return int(c.ConsecutiveFailures) >= policy.Failures },
 				IsExcluded:  func(err error) bool { return errors.Is(err, errTallyNeutral) },
 			})
@@ -33,7 +33,7 @@ func TestBreakerAsGobreaker(t *testing.T) {
 			var under []sent
 			for step := range 200 {
 				switch n := random.IntN(10); {
-				case n < 4:
+				case n < 4 && len(under) < 12:
 					s, ok := b.admit(false)
 					done, err := asked.Allow()
 					if ok != (err == nil) {
@@ -42,15 +42,18 @@ func TestBreakerAsGobreaker(t *testing.T) {
 					if ok {
 						under = append(under, sent{s, done})
 					}
-				case n < 9 && len(under) > 0:
+				case n < 8 && len(under) > 3:
 					at := random.IntN(len(under))
-					tally := tally(random.IntN(3))
+					tally := tally(random.IntN(3)) //nolint:gosec // one of three
+					if e := under[at].slot.era; e.trial == nil && b.era.Load() != e && b.closed() {
+						late++
+					}
 					under[at].slot.release(tally)
 					under[at].slot.release(tally) // counts once
 					under[at].done(tally.err())
 					under = append(under[:at], under[at+1:]...)
 				default:
-					time.Sleep(time.Duration(random.IntN(5)) * time.Second)
+					time.Sleep(time.Duration(random.IntN(6)) * time.Second)
 				}
 				// gobreaker's State moves an open breaker whose time is up, ours waits for a call.
 				if want := asked.State(); b.state() != want && (b.state() != gobreaker.StateOpen || want != gobreaker.StateHalfOpen) {
@@ -64,15 +67,52 @@ func TestBreakerAsGobreaker(t *testing.T) {
 				t.Errorf("%v only %d times: %v", state, entered[state], entered)
 			}
 		}
+		if late < 100 {
+			t.Errorf("only %d attempts of one closed state ended in another", late)
+		}
 	})
+}
+
+// TestBreakerClosedMeanwhile: a breaker is closed by one trial while other calls ask for
+// another. What those meet counts as in any closed breaker.
+func TestBreakerClosedMeanwhile(t *testing.T) {
+	t.Parallel()
+	for i := range 3000 {
+		b := newBreaker("b", BreakerPolicy{Failures: 2, OpenFor: time.Nanosecond, Trials: 1})
+		for range 2 {
+			s, _ := b.admit(false)
+			s.release(tallyFailure)
+		}
+		trial, ok := b.admit(false)
+		for !ok {
+			trial, ok = b.admit(false)
+		}
+		var all sync.WaitGroup
+		all.Go(func() { trial.release(tallySuccess) })
+		for range 2 {
+			all.Go(func() {
+				for range 50 {
+					if s, ok := b.admit(false); ok {
+						s.release(tallyFailure)
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+		if e := b.era.Load(); e.state == gobreaker.StateClosed && e.calm.Load() != (b.inARow() == 0) {
+			t.Fatalf("round %d: calm is %v after %d failures in a row", i, e.calm.Load(), b.inARow())
+		}
+	}
 }
 
 // TestBreakerCountsAtOnce: attempts that end at the same time leave neither a failure
 // that no success ends, nor a success that hides one.
 func TestBreakerCountsAtOnce(t *testing.T) {
-	const failures = 1000
+	t.Parallel()
+	const failures = 100_000
 	b := newBreaker("b", BreakerPolicy{Failures: failures, OpenFor: time.Hour, Trials: 1})
-	for range 200 {
+	for range 20_000 {
 		var both sync.WaitGroup
 		for _, tally := range []tally{tallyFailure, tallySuccess, tallySuccess, tallyFailure} {
 			both.Go(func() {

@@ -5,8 +5,7 @@ import (
 	"unsafe"
 )
 
-// A call is one allocation. The class of sizes above this one has eight objects
-// to a span in place of eleven, which shows in what a call costs.
+// A call is one allocation. The next class of sizes would be 128 bytes more for each.
 func TestCallFitsItsSizeClass(t *testing.T) {
 	const class, header = 1152, 8
 	if size := unsafe.Sizeof(call{}); size > class-header {
