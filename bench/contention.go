@@ -56,7 +56,7 @@ func locks(before, after *profile.Profile) []Lock {
 }
 
 // holder is the innermost function that is not the lock's own. The runtime has locks
-// of its own, which whoever allocates may take or wait for, and a sync.Pool has one,
+// of its own (the allocator's, those of channels and timers), and a sync.Pool has one,
 // which it takes when a collection has emptied it.
 func holder(s *profile.Sample) string {
 	name := "runtime"

@@ -4,5 +4,5 @@
 // What is measured is here, so that the tests can look at it; the benchmarks are
 // in the test files, named so that benchstat can compare them (go tool benchstat
 // -col /chain). cmd/all runs everything, cmd/report writes docs/benchmarks.md of
-// it, and cmd/gate is the part that every change must pass.
+// it, and "measure gate" is the part that every change must pass.
 package bench

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
-	"sync/atomic"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/propagation"
@@ -31,18 +30,61 @@ type least struct {
 	tracer trace.Tracer // nil: none
 }
 
-// minimal is one send of it.
+// minimal is one send of it, its context, and what its trace context is written to.
 type minimal struct {
-	request http.Request
-	trace   httptrace.ClientTrace
-	body    io.ReadCloser
-	cancel  context.CancelFunc
-	conns   atomic.Int32
-	span    trace.Span
+	context.Context
+	request     http.Request
+	trace       httptrace.ClientTrace
+	traceparent [1]string
+	body        io.ReadCloser
+	cancel      context.CancelFunc
+	conns       int
+	span        trace.Span
 }
 
-func (w *minimal) getConn(string)                { w.conns.Add(1) }
-func (w *minimal) gotConn(httptrace.GotConnInfo) { w.conns.Add(1) }
+// traceKey is what net/http looks for a trace under: one layer of context less.
+var traceKey = func() any {
+	var asked keyCatcher
+	httptrace.ContextClientTrace(&asked)
+	return asked.key
+}()
+
+type keyCatcher struct {
+	context.Context
+	key any
+}
+
+// Value implements context.Context.
+func (c *keyCatcher) Value(key any) any {
+	c.key = key
+	return nil
+}
+
+// Value implements context.Context.
+func (w *minimal) Value(key any) any {
+	if key == traceKey {
+		return &w.trace
+	}
+	return w.Context.Value(key)
+}
+
+func (w *minimal) gotConn(httptrace.GotConnInfo) { w.conns++ }
+
+// Get implements propagation.TextMapCarrier.
+func (w *minimal) Get(string) string { return "" }
+
+// Keys implements propagation.TextMapCarrier.
+func (w *minimal) Keys() []string { return nil }
+
+// Set implements propagation.TextMapCarrier.
+func (w *minimal) Set(key, value string) {
+	if key != "traceparent" {
+		w.request.Header.Set(key, value)
+		return
+	}
+	w.traceparent[0] = value
+	w.request.Header["Traceparent"] = w.traceparent[:]
+}
 
 // What the spans of a plain GET say.
 var (
@@ -69,12 +111,14 @@ func (l *least) RoundTrip(req *http.Request) (*http.Response, error) {
 		for name, values := range req.Header {
 			header[name] = values
 		}
-		propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(header))
 	}
-	w.trace.GetConn, w.trace.GotConn = w.getConn, w.gotConn
-	ctx, w.cancel = context.WithCancel(httptrace.WithClientTrace(ctx, &w.trace))
-	w.request = *req.WithContext(ctx)
+	w.trace.GotConn = w.gotConn
+	w.Context, w.cancel = context.WithCancel(ctx)
+	w.request = *req.WithContext(w)
 	w.request.Header = header
+	if w.span != nil {
+		propagation.TraceContext{}.Inject(ctx, w)
+	}
 	resp, err := l.base.RoundTrip(&w.request)
 	if w.span != nil {
 		w.span.SetAttributes(attemptAttributes...)
@@ -93,6 +137,7 @@ func (w *minimal) end() {
 	w.cancel()
 	if w.span != nil {
 		w.span.End()
+		w.span = nil
 	}
 }
 

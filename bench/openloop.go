@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// maxWaiting is when an open loop gives up: whatever it measures cannot keep pace.
-const maxWaiting = 20_000
+// maxWaiting is when an open loop gives up, as a share of its calls: whatever it
+// measures cannot keep pace.
+const maxWaiting = 0.2
 
 // Latencies are those of calls, from the time that each was meant to be sent at.
 type Latencies struct {
@@ -35,7 +36,7 @@ func OpenLoop(s *Sender, rate int, length time.Duration) Latencies {
 	for i := range n {
 		at := begin.Add(time.Duration(i) * interval)
 		sleep(time.Until(at))
-		if waiting.Add(1) > maxWaiting {
+		if float64(waiting.Add(1)) > max(20, maxWaiting*float64(n)) {
 			l.Behind = true
 			l.Whole, l.Start = l.Whole[:i], l.Start[:i]
 			break

@@ -53,12 +53,15 @@ func (w *watched) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // spansOf is how many spans a call has.
 var spansOf = map[string]int{
-	"otelhttp": 1, "naive": 1, "naive-attempts": 2, "fedhttp": 2, "fedhttp-anchor": 2, "fedhttp-task": 2,
+	"otelhttp": 1, "naive": 1, "naive-attempts": 2, "fedhttp": 2, "fedhttp-anchor": 2, "fedhttp-task": 2, "least": 2,
 }
+
+// measured are all chains that are measured anywhere.
+func measured() []Chain { return append(Chains(), Least) }
 
 func TestEveryCallIsSent(t *testing.T) {
 	t.Parallel()
-	for _, c := range Chains() {
+	for _, c := range measured() {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
 			base := &watched{}
@@ -92,7 +95,7 @@ func TestEveryCallIsSent(t *testing.T) {
 func TestSpans(t *testing.T) {
 	t.Parallel()
 	const calls = 5
-	for _, c := range Chains() {
+	for _, c := range measured() {
 		for _, sampler := range []sdktrace.Sampler{nil, sdktrace.NeverSample(), sdktrace.AlwaysSample()} {
 			recorder := tracetest.NewSpanRecorder()
 			telemetry, want := none(), 0
@@ -194,7 +197,7 @@ func TestMetered(t *testing.T) {
 }
 
 func byName(t *testing.T, name string) Chain {
-	for _, c := range Chains() {
+	for _, c := range measured() {
 		if c.Name == name {
 			return c
 		}
@@ -267,7 +270,7 @@ func TestPreflight(t *testing.T) {
 // TestBreakers: each chain that has a breaker stops sending to a server that fails.
 func TestBreakers(t *testing.T) {
 	t.Parallel()
-	for _, c := range Chains() {
+	for _, c := range measured() {
 		switch c.Name {
 		case "bare", "otelhttp", "retryablehttp":
 			continue
@@ -383,7 +386,7 @@ func TestLoopback(t *testing.T) {
 	t.Parallel()
 	for proto, major := range map[string]int{"h1": 1, "h2": 2} {
 		server := Serve(proto)
-		for _, c := range Chains() {
+		for _, c := range measured() {
 			s := c.Over(server.Base(), none(), server.URL)
 			calls, received := server.Calls.Load(), server.Received.Load()
 			for _, method := range []string{http.MethodGet, http.MethodPost} {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/http"
 	"runtime"
 	"time"
 
@@ -35,16 +36,19 @@ func latency(args []string) error {
 	for _, s := range senders {
 		defer s.Close()
 	}
+	bench.Compare(senders, http.MethodGet, 1, 500) // connections, and all that is made once
 	var late error
 	for _, r := range rates {
-		rate, turn := r.rate, time.Duration(r.longer)*length/slices
+		rate, long := r.rate, time.Duration(r.longer)*length/slices
 		all := make([]bench.Latencies, len(senders))
 		turns := make([][]float64, len(senders)) // the 99th percentile of each
 		collections := make([]uint32, len(senders))
-		for range slices {
-			for i, s := range senders {
+		for round := range slices {
+			for turn := range senders {
+				i := (round + turn) % len(senders)
+				s := senders[i]
 				before := collected()
-				l := bench.OpenLoop(s, rate, turn)
+				l := bench.OpenLoop(s, rate, long)
 				collections[i] += collected() - before
 				turns[i] = append(turns[i], bench.Quantile(l.Whole, 0.99))
 				all[i].Whole, all[i].Start = append(all[i].Whole, l.Whole...), append(all[i].Start, l.Start...)
@@ -60,7 +64,7 @@ func latency(args []string) error {
 				value{bench.Quantile(all[i].Whole, 0.999) * 1e9, "p99.9-ns"},
 				value{bench.Median(turns[i]) * 1e9, "p99-turn-ns"},
 				value{bench.Quantile(all[i].Start, 0.99) * 1e9, "p99-start-ns"},
-				value{float64(collections[i]) / (slices * turn.Seconds()), "collections/s"}))
+				value{float64(collections[i]) / (slices * long.Seconds()), "collections/s"}))
 		}
 	}
 	return late

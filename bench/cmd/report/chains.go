@@ -145,7 +145,7 @@ func sampledTable(r *results) string {
 	return table([]string{"over loopback, GET", "HTTP/1, not sampled", "HTTP/1, 1 % sampled", "HTTP/1, sampled", "HTTP/1, parallel, sampled", "HTTP/2, parallel, sampled"}, rows)
 }
 
-// wireTable is that in pairs: the ratio to net/http alone.
+// wireTable is that in pairs: the ratio to net/http alone, and what is allocated beyond it.
 func wireTable(r *results) string {
 	var rows [][]string
 	for _, of := range []struct{ title, name string }{
@@ -161,9 +161,10 @@ func wireTable(r *results) string {
 	} {
 		row := []string{of.title, duration(r.get("OfBare/"+of.name+"/chain=bare", "sec/op"))}
 		for _, c := range []bench.Chain{bench.Otelhttp, bench.Least, bench.Fedhttp, bench.FedhttpTask} {
-			row = append(row, ratio(r.get("OfBare/"+of.name+"/chain="+c.Name, "time-of-bare")))
+			name := "OfBare/" + of.name + "/chain=" + c.Name
+			row = append(row, ratio(r.get(name, "time-of-bare"))+"; "+count(r.get(name, "allocs-beyond-bare"))+", "+bytesOf(r.get(name, "bytes-beyond-bare")))
 		}
 		rows = append(rows, row)
 	}
-	return table([]string{"", "net/http alone", "otelhttp, ratio", "the least that would do, ratio", "**fedhttp**, ratio", "**fedhttp, a task with obligations**, ratio"}, rows)
+	return table([]string{"", "net/http alone", "otelhttp", "the least that would do", "**fedhttp**", "**fedhttp, a task with obligations**"}, rows)
 }
