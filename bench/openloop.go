@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// maxWaiting is when an open loop gives up, as a share of its calls: whatever it
-// measures cannot keep pace.
+// maxWaiting is when an open loop gives up, as a share of its calls (and of a hundred
+// at least): whatever it measures cannot keep pace.
 const maxWaiting = 0.2
 
 // Latencies are those of calls, from the time that each was meant to be sent at.
@@ -36,7 +36,7 @@ func OpenLoop(s *Sender, rate int, length time.Duration) Latencies {
 	for i := range n {
 		at := begin.Add(time.Duration(i) * interval)
 		sleep(time.Until(at))
-		if float64(waiting.Add(1)) > max(20, maxWaiting*float64(n)) {
+		if float64(waiting.Add(1)) > max(100, maxWaiting*float64(n)) {
 			l.Behind = true
 			l.Whole, l.Start = l.Whole[:i], l.Start[:i]
 			break
