@@ -34,8 +34,6 @@ type moment struct {
 	before bool                                 // it has ended before the request is made
 	read   func(m *momentRun, body io.Reader)   // of the answer, nil: to its end
 	after  bool                                 // it ends after the answer's body was closed
-	// unseen says that whether the server sees the request depends on timing.
-	unseen bool
 }
 
 // momentSeen is what came of it.
@@ -52,15 +50,16 @@ type momentSeen struct {
 }
 
 type momentRun struct {
-	t       *testing.T
-	url     string
-	ctx     *endedByHand
-	why     error
-	once    sync.Once
-	reached chan struct{} // closed at the moment
-	over    chan struct{} // closed when the client is done
-	quit    chan struct{} // closed at the end of the test
-	served  sync.WaitGroup
+	t        *testing.T
+	url      string
+	ctx      *endedByHand
+	why      error
+	once     sync.Once
+	reached  chan struct{} // closed at the moment
+	returned chan struct{} // closed when the client has returned
+	over     chan struct{} // closed when the client is done
+	quit     chan struct{} // closed at the end of the test
+	served   sync.WaitGroup
 
 	mu   sync.Mutex
 	seen momentSeen
@@ -165,8 +164,9 @@ func moments() []moment {
 			<-m.quit
 			return nil, net.ErrClosed
 		}},
-		{name: "dialed", serve: whole, unseen: true, dial: func(m *momentRun) (net.Conn, error) {
+		{name: "dialed", serve: whole, dial: func(m *momentRun) (net.Conn, error) {
 			m.now()
+			m.wait(m.returned) // which of both comes first is net/http's choice else
 			return net.Dial("tcp", strings.TrimPrefix(strings.TrimPrefix(m.url, "https://"), "http://"))
 		}},
 		{name: "handshake", over: []string{"https", "h2"}, serve: whole, dial: func(m *momentRun) (net.Conn, error) {
@@ -294,7 +294,7 @@ func TestMoments(t *testing.T) {
 func runMoment(t *testing.T, mo moment, over string, why error, wrap func(*testing.T, http.RoundTripper, string) http.RoundTripper) momentSeen {
 	t.Helper()
 	m := &momentRun{
-		t: t, why: why, reached: make(chan struct{}), quit: make(chan struct{}), over: make(chan struct{}),
+		t: t, why: why, reached: make(chan struct{}), returned: make(chan struct{}), quit: make(chan struct{}), over: make(chan struct{}),
 		ctx: &endedByHand{Context: t.Context(), done: make(chan struct{})},
 	}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -332,12 +332,11 @@ func runMoment(t *testing.T, mo moment, over string, why error, wrap func(*testi
 		case <-m.quit:
 		}
 	}()
-	done := make(chan struct{})
-	go func() { defer close(done); m.do(mo, client) }()
-	if !m.wait(done) {
+	go func() { defer close(m.returned); m.do(mo, client) }()
+	if !m.wait(m.returned) {
 		t.Error("the client hangs")
 		server.CloseClientConnections()
-		<-done
+		<-m.returned
 	}
 	m.ctx.end(why)
 	close(m.over)
@@ -348,9 +347,6 @@ func runMoment(t *testing.T, mo moment, over string, why error, wrap func(*testi
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if mo.unseen {
-		m.seen.Served, m.seen.Let = 0, false
-	}
 	return m.seen
 }
 
