@@ -63,6 +63,15 @@ func callOf(ctx context.Context) *call {
 	return c
 }
 
+// newCall makes the call that pre has cleared.
+//
+//go:noinline
+func newCall(pre *preflight, req *http.Request, callSpan span, letters uint32) *call {
+	c := &call{preflight: *pre, in: req, span: callSpan, letters: letters}
+	c.next = &c.first
+	return c
+}
+
 // run takes the call from the end of its preflight to its own.
 func (c *call) run(r refusal) (*http.Response, error) {
 	c.body.open(c.in)

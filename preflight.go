@@ -78,6 +78,37 @@ func (f *preflight) detail() *details {
 	return f.details
 }
 
+// begin finds out what the task of the request is.
+//
+//go:noinline
+func (f *preflight) begin(req *http.Request, at *place) {
+	f.Context, f.place = callersContext(req.Context()), at
+	if f.peer == nil {
+		f.task = taskOf(f.Context)
+		return
+	}
+	f.task = f.peer.task(req)
+}
+
+// run decides whether the request may go to its peer at all. unknown is why there is
+// no peer, where there is none. It returns the letters with which the request's fields
+// begin.
+func (f *preflight) run(req *http.Request, unknown Reason) (r refusal, letters uint32) {
+	switch {
+	case f.t.lifetime.Err() != nil:
+		return refusal{OutcomeCanceled, ReasonClosed, ErrClosed}, 0
+	case f.Err() != nil:
+		return refusal{OutcomeCanceled, ReasonContextEnded, contextError(f.Context)}, 0
+	case f.peer == nil:
+		return refusal{outcome: OutcomeUnknownPeer, reason: unknown}, 0
+	}
+	letters, err := sendable(req)
+	if err != nil {
+		return refusal{OutcomeCanceled, ReasonBadRequest, err}, 0
+	}
+	return f.clear(), letters
+}
+
 // clear decides, holding the task where its policy is pending.
 func (f *preflight) clear() refusal {
 	if f.peer.RequireTask && f.task.Capability == "" {
