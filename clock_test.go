@@ -170,6 +170,11 @@ func TestAttemptClockStopsBusy(t *testing.T) {
 		t.Errorf("%d have ended", len(over))
 	}
 	lane.unlock()
+	for i := range all {
+		if all[i].clock.next != nil {
+			t.Errorf("%d keeps another", i)
+		}
+	}
 	if lane.running(t) != 2 || lane.stopped.Load() != nil {
 		t.Error("others are left")
 	}
@@ -194,8 +199,7 @@ func TestAttemptClockStopsBusy(t *testing.T) {
 	}
 }
 
-// TestAttemptClockPlaces: however attempts end, they leave no places behind, nor each
-// other.
+// TestAttemptClockPlaces: however attempts end, they leave no places behind.
 func TestAttemptClockPlaces(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -219,28 +223,6 @@ func TestAttemptClockPlaces(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 	})
-	s := newAttemptClocks(time.Minute)
-	lane := &s.lanes[0]
-	for i := range s.lanes {
-		if l := &s.lanes[i]; l != lane {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-		}
-	}
-	var all [3]attempt
-	for i := range all {
-		s.start(&all[i])
-	}
-	lane.mu.Lock()
-	for i := range all {
-		all[i].stopClock()
-	}
-	lane.unlock()
-	for i := range all {
-		if all[i].clock.next != nil {
-			t.Errorf("attempt %d keeps another", i)
-		}
-	}
 }
 
 // TestAttemptClocksRace: each attempt either is stopped or ends, and says so.
