@@ -98,7 +98,7 @@ stress: ## the fence and a soak under faults, each for STRESSTIME (30s)
 	@CGO_ENABLED=1 go test -race -count=1 -v -timeout 60m -run '^TestSoak$$' . -soak.for=$(STRESSTIME)
 
 # Alone on the machine, or the figures are those of whoever else was there.
-bench: ## run every benchmark (about 10 min) and write docs/benchmarks.md; BENCH=regexp BENCHTIME=1s: those, and write nothing
+bench: ## run every benchmark (about 20 min) and write docs/benchmarks.md; BENCH=regexp BENCHTIME=1s: those, and write nothing
 	@if [[ -z '$(BENCH)' ]]; then \
 		go run -C bench ./cmd/all $(BENCHFLAGS); \
 		go run -C bench ./cmd/report; \

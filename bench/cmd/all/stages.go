@@ -37,6 +37,7 @@ func stagesOf(o options) []stage {
 	bench := func(program, pattern, benchtime string) []string {
 		return []string{program, "-test.run=^$", "-test.timeout=30m", "-test.bench=" + pattern, "-test.benchtime=" + benchtime}
 	}
+	latency := []string{"measure", "latency", fmt.Sprint("-for=", o.latency)}
 	return []stage{
 		{"the gates, in pairs", 40, 1, nil, []string{"measure", "gate", "-all", "-bench", "-pairs=" + pairs}},
 		{"chains over a stub", 50, o.rounds, seldom, bench("bench.test", "^BenchmarkStub(Parallel)?$", benchtime)},
@@ -46,7 +47,8 @@ func stagesOf(o options) []stage {
 		{"the policy book", 60, 1, nil, bench("root.test",
 			"^Benchmark(Authorize|AuthorizeDuringWrites|BookWrite|BookFill)$/^(keys=(1k|100k|1M)|writes=.*)$", longer.String())},
 		{"held calls", 30, 1, nil, bench("root.test", "^Benchmark(Held|Wake)$", "1x")},
-		{"latency at fixed rates", 16 * int(o.latency.Seconds()), 1, nil, []string{"measure", "latency", fmt.Sprint("-for=", o.latency)}},
+		{"latency at fixed rates", 20 * int(o.latency.Seconds()), 1, seldom, latency},
+		{"latency at fixed rates, with garbage collected often", 20 * int(o.latency.Seconds()), 1, nil, latency},
 		{"streaming", 95, 1, nil, []string{"measure", "stream", "-mib=" + mib}},
 		{"contention", 20, 1, nil, []string{"measure", "contention", "-for=" + contention}},
 	}

@@ -6,13 +6,15 @@ import (
 	"fmt"
 	"net/http"
 	"runtime"
+	"runtime/debug"
 	"time"
 
 	"github.com/fedhttp/fedhttp/bench"
 )
 
-// slices is in how many turns the time of each chain is measured.
-const slices = 20
+// slices is in how many turns the time of each chain is measured. They are long enough
+// for garbage to be collected in each at the highest rate, also with GOGC=1000.
+const slices = 10
 
 // rates are in requests a second, and for how much longer than the others each is
 // measured: the 99th percentile is of few calls where there are few.
@@ -25,18 +27,21 @@ func latency(args []string) error {
 	})
 	server := bench.Serve("h1")
 	defer server.Close()
-	gated := bench.Gated()
-	senders := []*bench.Sender{
-		bench.Bare.Over(server.Base(), gated[0], server.URL),
-		bench.Least.Over(server.Base(), gated[0], server.URL),
-		bench.Fedhttp.Over(server.Base(), gated[0], server.URL),
-		bench.FedhttpTask.Over(server.Base(), gated[2], server.URL),
-	}
-	traces := []string{gated[0].Name, gated[0].Name, gated[0].Name, gated[2].Name}
-	for _, s := range senders {
+	none, always := bench.Gated()[0], bench.Gated()[2]
+	again := bench.Bare
+	again.Name = "bare-again" // how far it is from bare is what the figures are good for
+	var senders []*bench.Sender
+	var traces []string
+	for _, over := range []struct {
+		chain     bench.Chain
+		telemetry bench.Telemetry
+	}{{bench.Bare, none}, {bench.Least, none}, {bench.Fedhttp, none}, {again, none}, {bench.FedhttpTask, always}} {
+		s := over.chain.Over(server.Base(), over.telemetry, server.URL)
 		defer s.Close()
+		senders, traces = append(senders, s), append(traces, over.telemetry.Name)
 	}
 	bench.Compare(senders, http.MethodGet, 1, 500) // connections, and all that is made once
+	percent := gogc()
 	var late error
 	for _, r := range rates {
 		rate, long := r.rate, time.Duration(r.longer)*length/slices
@@ -47,6 +52,7 @@ func latency(args []string) error {
 			for turn := range senders {
 				i := (round + turn) % len(senders)
 				s := senders[i]
+				runtime.GC() // or a chain pays for what the one before has left
 				before := collected()
 				l := bench.OpenLoop(s, rate, long)
 				collections[i] += collected() - before
@@ -58,7 +64,7 @@ func latency(args []string) error {
 			}
 		}
 		for i, s := range senders {
-			fmt.Println(line(fmt.Sprintf("Latency/rate=%d/trace=%s/chain=%s", rate, traces[i], s.Name), len(all[i].Whole),
+			fmt.Println(line(fmt.Sprintf("Latency/gogc=%d/rate=%d/trace=%s/chain=%s", percent, rate, traces[i], s.Name), len(all[i].Whole),
 				value{bench.Quantile(all[i].Whole, 0.5) * 1e9, "p50-ns"},
 				value{bench.Quantile(all[i].Whole, 0.99) * 1e9, "p99-ns"},
 				value{bench.Quantile(all[i].Whole, 0.999) * 1e9, "p99.9-ns"},
@@ -68,6 +74,14 @@ func latency(args []string) error {
 		}
 	}
 	return late
+}
+
+// gogc is how much garbage there may be, in percent of what is alive, before it is
+// collected.
+func gogc() int {
+	percent := debug.SetGCPercent(100)
+	debug.SetGCPercent(percent)
+	return percent
 }
 
 // collected is how often garbage has been collected.

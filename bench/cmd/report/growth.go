@@ -12,17 +12,17 @@ var (
 	accesses = []string{"hot", "uniform"}
 )
 
-func latencyOf(rate int, trace, chain string) string {
-	return fmt.Sprintf("Latency/rate=%d/trace=%s/chain=%s", rate, trace, chain)
+func latencyOf(gogc, rate int, trace, chain string) string {
+	return fmt.Sprintf("Latency/gogc=%d/rate=%d/trace=%s/chain=%s", gogc, rate, trace, chain)
 }
 
-func latencyTable(r *results) string {
+func latencyTable(r *results, gogc int) string {
 	var rows [][]string
 	for _, rate := range rates {
 		for _, c := range []struct{ title, trace, chain string }{
-			{"bare", "none", "bare"}, {"the least that would do", "none", "least"}, {"**fedhttp**", "none", "fedhttp"}, {"**fedhttp, a task with obligations**, sampled", "always", "fedhttp-task"},
+			{"bare", "none", "bare"}, {"bare, once more", "none", "bare-again"}, {"the least that would do", "none", "least"}, {"**fedhttp**", "none", "fedhttp"}, {"**fedhttp, a task with obligations**, sampled", "always", "fedhttp-task"},
 		} {
-			name := latencyOf(rate, c.trace, c.chain)
+			name := latencyOf(gogc, rate, c.trace, c.chain)
 			row := []string{thousands(float64(rate)) + "/s: " + c.title}
 			for _, unit := range []string{"p50-sec", "p99-sec", "p99-turn-sec", "p99.9-sec", "p99-start-sec"} {
 				row = append(row, duration(r.get(name, unit)))

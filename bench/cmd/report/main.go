@@ -72,7 +72,7 @@ func render(r *results) (files map[string][]byte, err error) {
 	tables := map[string]string{
 		"Goals": goalsTable(r), "Targets": targetsTable(r),
 		"Chains": chainsTable(r), "Paired": pairedTable(r), "More": moreTable(r),
-		"Loopback": loopbackTable(r), "Sampled": sampledTable(r), "Wire": wireTable(r), "Latency": latencyTable(r),
+		"Loopback": loopbackTable(r), "Sampled": sampledTable(r), "Wire": wireTable(r), "Latency": latencyTable(r, seldom), "LatencyOften": latencyTable(r, often),
 		"Peers": peersTable(r), "Keys": keysTable(r), "Denials": denialsTable(r), "Held": heldTable(r),
 		"Book": bookTable(r), "Writes": writesTable(r), "Stream": streamTable(r),
 		"Contention": contentionTable(r), "Machine": machineTable(r), "Worth": worth(r),
