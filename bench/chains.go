@@ -46,7 +46,11 @@ func around(name, title string, traced bool, wrap func(http.RoundTripper, Teleme
 // The chains. Each has the settings that its documentation begins with, its retries
 // and breaker on.
 var (
-	Bare     = around("bare", "bare", false, func(base http.RoundTripper, _ Telemetry) http.RoundTripper { return base })
+	Bare = around("bare", "bare", false, alone)
+	// BareAgain is Bare once more: how far the two are apart is what the figures of a
+	// run are good for.
+	BareAgain = around("bare-again", "bare, once more", false, alone)
+
 	Otelhttp = around("otelhttp", "otelhttp", true, withOtelhttp)
 	// Naive has a span for each call.
 	Naive = around("naive", "otelhttp(retryablehttp(gobreaker))", true, func(base http.RoundTripper, t Telemetry) http.RoundTripper {
@@ -75,6 +79,8 @@ func Chains() []Chain {
 
 // Essential are those that are measured in every case.
 func Essential() []Chain { return []Chain{Bare, Otelhttp, NaiveAttempts, Fedhttp, FedhttpTask} }
+
+func alone(base http.RoundTripper, _ Telemetry) http.RoundTripper { return base }
 
 func withOtelhttp(base http.RoundTripper, t Telemetry) http.RoundTripper {
 	return otelhttp.NewTransport(base, otelhttp.WithTracerProvider(t.Tracer), otelhttp.WithMeterProvider(t.Meter),

@@ -49,7 +49,7 @@ func stagesOf(o options) []stage {
 		{"held calls", 30, 1, nil, bench("root.test", "^Benchmark(Held|Wake)$", "1x")},
 		{"latency at fixed rates", 20 * int(o.latency.Seconds()), 1, seldom, latency},
 		{"latency at fixed rates, with garbage collected often", 20 * int(o.latency.Seconds()), 1, nil, latency},
-		{"streaming", 95, 1, nil, []string{"measure", "stream", "-mib=" + mib}},
+		{"streaming", 190, 1, nil, []string{"measure", "stream", "-mib=" + mib}},
 		{"contention", 20, 1, nil, []string{"measure", "contention", "-for=" + contention}},
 	}
 }

@@ -28,14 +28,12 @@ func latency(args []string) error {
 	server := bench.Serve("h1")
 	defer server.Close()
 	none, always := bench.Gated()[0], bench.Gated()[2]
-	again := bench.Bare
-	again.Name = "bare-again" // how far it is from bare is what the figures are good for
 	var senders []*bench.Sender
 	var traces []string
 	for _, over := range []struct {
 		chain     bench.Chain
 		telemetry bench.Telemetry
-	}{{bench.Bare, none}, {bench.Least, none}, {bench.Fedhttp, none}, {again, none}, {bench.FedhttpTask, always}} {
+	}{{bench.Bare, none}, {bench.Least, none}, {bench.Fedhttp, none}, {bench.BareAgain, none}, {bench.FedhttpTask, always}} {
 		s := over.chain.Over(server.Base(), over.telemetry, server.URL)
 		defer s.Close()
 		senders, traces = append(senders, s), append(traces, over.telemetry.Name)
@@ -52,7 +50,7 @@ func latency(args []string) error {
 			for turn := range senders {
 				i := (round + turn) % len(senders)
 				s := senders[i]
-				runtime.GC() // or a chain pays for what the one before has left
+				runtime.GC() // or it pays for what the chain before has left
 				before := collected()
 				l := bench.OpenLoop(s, rate, long)
 				collections[i] += collected() - before

@@ -19,11 +19,13 @@ func latencyOf(gogc, rate int, trace, chain string) string {
 func latencyTable(r *results, gogc int) string {
 	var rows [][]string
 	for _, rate := range rates {
-		for _, c := range []struct{ title, trace, chain string }{
-			{"bare", "none", "bare"}, {"bare, once more", "none", "bare-again"}, {"the least that would do", "none", "least"}, {"**fedhttp**", "none", "fedhttp"}, {"**fedhttp, a task with obligations**, sampled", "always", "fedhttp-task"},
-		} {
-			name := latencyOf(gogc, rate, c.trace, c.chain)
-			row := []string{thousands(float64(rate)) + "/s: " + c.title}
+		for _, c := range []bench.Chain{bench.Bare, bench.BareAgain, bench.Least, bench.Fedhttp, bench.FedhttpTask} {
+			trace, title := "none", own(c)
+			if c.Name == bench.FedhttpTask.Name {
+				trace, title = "always", title+", sampled"
+			}
+			name := latencyOf(gogc, rate, trace, c.Name)
+			row := []string{thousands(float64(rate)) + "/s: " + title}
 			for _, unit := range []string{"p50-sec", "p99-sec", "p99-turn-sec", "p99.9-sec", "p99-start-sec"} {
 				row = append(row, duration(r.get(name, unit)))
 			}
@@ -144,7 +146,7 @@ func writesTable(r *results) string {
 func streamTable(r *results) string {
 	var rows [][]string
 	for _, direction := range []string{"up", "down"} {
-		for _, c := range []bench.Chain{bench.Bare, bench.Fedhttp} {
+		for _, c := range []bench.Chain{bench.Bare, bench.BareAgain, bench.Fedhttp} {
 			name := "Stream/direction=" + direction + "/chain=" + c.Name
 			rows = append(rows, []string{
 				"1 GiB " + direction + ": " + own(c), digits(r.get(name, "B/s")/(1<<20)) + " MiB/s", ratio(r.get(name, "of-bare")),
