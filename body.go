@@ -24,7 +24,7 @@ type unreadBody struct {
 	closing bool // the base wants it closed
 	kept    bool // a resend may still need it
 	closed  bool
-	failed  bool     // reading from it has failed
+	failed  bool     // reading from it has failed, and not for being closed meanwhile
 	reader  *attempt // whose clock reading moves on
 }
 
@@ -42,7 +42,7 @@ func (b *unreadBody) Read(p []byte) (int, error) {
 	}
 	if err != nil && err != io.EOF {
 		b.mu.Lock()
-		b.failed = true
+		b.failed = b.failed || !b.closing // HTTP/2 closes a body while it is read
 		b.mu.Unlock()
 	}
 	return n, err

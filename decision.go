@@ -171,8 +171,8 @@ const (
 	ReasonContextEnded
 	// ReasonClosed: the Transport was closed. [canceled, policy_unresolved]
 	ReasonClosed
-	// ReasonBadRequest: the request cannot be sent as it is: its method or header
-	// is malformed. [canceled]
+	// ReasonBadRequest: the request cannot be sent as it is: its method, header or
+	// trailer is malformed. [canceled]
 	ReasonBadRequest
 	// ReasonBodyFailed: reading the request's body failed. [canceled]
 	ReasonBodyFailed

@@ -105,21 +105,30 @@ func isHeaderValue(s string) bool {
 	return true
 }
 
-// sendable reports whether net/http would send the request's method and header
-// at all, and refuses in its words. That is the caller's own mistake; seen from
+// sendable reports whether net/http would send the request's method, header and
+// trailer at all, and refuses in its words. That is the caller's own mistake; seen from
 // outside it would be an error of which nothing is known. It returns the letters
-// with which the fields begin, so that the header need not be looked through again.
+// with which the header's fields begin, so that it need not be looked through again.
 func sendable(req *http.Request) (letters uint32, err error) {
 	if req.Method != "" && !isToken(req.Method) {
 		return 0, fmt.Errorf("net/http: invalid method %s", quote(req.Method))
 	}
-	for name, values := range req.Header {
+	if len(req.Trailer) > 0 {
+		if _, err := sendableFields("trailer", req.Trailer); err != nil {
+			return 0, err
+		}
+	}
+	return sendableFields("header", req.Header)
+}
+
+func sendableFields(kind string, h http.Header) (letters uint32, err error) {
+	for name, values := range h {
 		if !isToken(name) {
-			return 0, fmt.Errorf("net/http: invalid header field name %s", quote(name))
+			return 0, fmt.Errorf("net/http: invalid %s field name %s", kind, quote(name))
 		}
 		for _, value := range values {
 			if !isHeaderValue(value) {
-				return 0, fmt.Errorf("net/http: invalid header field value for %s", quote(name))
+				return 0, fmt.Errorf("net/http: invalid %s field value for %s", kind, quote(name))
 			}
 		}
 		letters |= letter(name)

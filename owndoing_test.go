@@ -6,10 +6,12 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/fedhttp/fedhttp"
 	"github.com/fedhttp/fedhttp/fedtest"
@@ -27,6 +29,7 @@ func TestOwnDoing(t *testing.T) {
 	}{
 		"header value":   {func(r *http.Request) { r.Header.Set("X-Note", "a\nb") }, fedhttp.ReasonBadRequest, false},
 		"header name":    {func(r *http.Request) { r.Header["a b"] = []string{"c"} }, fedhttp.ReasonBadRequest, false},
+		"trailer value":  {func(r *http.Request) { r.Trailer = http.Header{"X-Note": {"a\nb"}} }, fedhttp.ReasonBadRequest, false},
 		"method":         {func(r *http.Request) { r.Method = "GE T" }, fedhttp.ReasonBadRequest, false},
 		"body that ends": {func(r *http.Request) { r.Body = io.NopCloser(iotest.ErrReader(errBody)) }, fedhttp.ReasonBodyFailed, true},
 	} {
@@ -67,6 +70,55 @@ func TestOwnDoing(t *testing.T) {
 			}
 			if escalated.Load() != 0 {
 				t.Errorf("%d escalations", escalated.Load())
+			}
+		})
+	}
+}
+
+// What ends an upload from outside is not the doing of its body, although HTTP/2 closes
+// that while it waits to be read.
+func TestUploadIsEnded(t *testing.T) {
+	checkLeaks(t)
+	t.Parallel()
+	for name, change := range map[string]func(*fedhttp.Peer, *http.Request) *http.Request{
+		"by the peer": func(_ *fedhttp.Peer, r *http.Request) *http.Request { return r },
+		"by AttemptTimeout": func(p *fedhttp.Peer, r *http.Request) *http.Request {
+			p.Retry.AttemptTimeout = 100 * time.Millisecond
+			return r
+		},
+		"by the deadline": func(_ *fedhttp.Peer, r *http.Request) *http.Request {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			t.Cleanup(cancel)
+			return r.WithContext(ctx)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				if _, _ = io.ReadFull(r.Body, make([]byte, 5)); name == "by the peer" {
+					panic(http.ErrAbortHandler)
+				}
+				<-r.Context().Done()
+			}))
+			server.EnableHTTP2 = true
+			server.StartTLS()
+			defer server.Close()
+			body, upload := io.Pipe()
+			defer upload.Close()
+			go func() { _, _ = io.WriteString(upload, "begun") }()
+			req, err := http.NewRequest(http.MethodPost, server.URL, body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := testPeer("b", server.URL)
+			req = change(&p, req)
+			tr := newTestTransport(t, fedhttp.Config{Base: server.Client().Transport, Peers: []fedhttp.Peer{p}, Logger: quietLogger})
+			resp, err := tr.RoundTrip(req)
+			var fault *fedhttp.Error
+			if err == nil {
+				resp.Body.Close()
+			}
+			if !errors.As(err, &fault) || fault.Decision.Outcome != fedhttp.OutcomeAmbiguous || !fault.Decision.Escalated {
+				t.Errorf("RoundTrip: %v, want it ambiguous", err)
 			}
 		})
 	}
