@@ -106,8 +106,16 @@ func readProblem(a *reply) (remark, bool) {
 	return remark{layer: LayerRouting, stale: true}, stale
 }
 
+// maxMediaType bounds, in bytes, the Content-Type that is parsed: each of its
+// parameters can cost hundreds of bytes.
+const maxMediaType = 1 << 10
+
 func (a *reply) isMediaType(want ...string) bool {
-	mediaType, _, err := mime.ParseMediaType(a.single("Content-Type"))
+	value := a.single("Content-Type")
+	if len(value) > maxMediaType {
+		return false
+	}
+	mediaType, _, err := mime.ParseMediaType(value)
 	if err != nil {
 		return false
 	}
