@@ -57,8 +57,15 @@ func (a *attempt) open(parent context.Context) context.Context {
 	return (*attemptContext)(a)
 }
 
-func (a *attempt) getConn(string)                     { a.fence.getConn(a.cancel) }
-func (a *attempt) gotConn(info httptrace.GotConnInfo) { a.fence.gotConn(info, a.cancel) }
+func (a *attempt) getConn(string) { a.fence.getConn(a.cancel) }
+
+func (a *attempt) gotConn(info httptrace.GotConnInfo) {
+	if err := staysHere(a.parent, info.Conn); err != nil {
+		a.fence.refuse(info.Conn, err, a.cancel)
+		return
+	}
+	a.fence.gotConn(info, a.cancel)
+}
 
 // cancel ends the attempt's context.
 func (a *attempt) cancel() {

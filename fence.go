@@ -8,9 +8,9 @@ import (
 	"sync"
 )
 
-// The fence. net/http sends by itself again: on HTTP/1 a request without a body
-// whose reused connection ends before the first byte of an answer, on every
-// pooled connection in turn; on HTTP/2 whatever a peer resets with
+// The fence. net/http sends by itself again: on HTTP/1 a request that it takes for
+// replayable, whose reused connection ends before the first byte of an answer, on
+// every pooled connection in turn; on HTTP/2 whatever a peer resets with
 // PROTOCOL_ERROR or REFUSED_STREAM or disowns with GOAWAY, POST included. No
 // policy decided those.
 //
@@ -29,7 +29,7 @@ type fence struct {
 	last    net.Conn     // the last one
 	conn    *countedConn // the same, as it counts; nil: it does not
 	mark    uint64       // what had been written to it before this request
-	cause   error        // what ended the connection of the first, where it is known
+	cause   error        // why a connection was given up, where it is known
 	conns   uint8        // connections had; 2: or more
 	asked   bool         // a connection was asked for
 	http2   bool
@@ -77,6 +77,19 @@ func (f *fence) gotConn(info httptrace.GotConnInfo, cancel func()) {
 	if f.conn != nil {
 		f.mark = f.conn.bytesWritten()
 	}
+}
+
+// refuse ends the attempt that is ended by cancel before a byte of it leaves on the
+// connection that has come.
+func (f *fence) refuse(conn net.Conn, why error, cancel func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.stop(cancel) {
+		f.cause = why
+		cancel()
+	}
+	counted, _ := countedConnOf(conn)
+	shut(counted, conn)
 }
 
 // stop ends the call where another send of it may have left, and reports whether
@@ -144,6 +157,9 @@ func (f *fence) judge(err error, trustRefusal bool) (Delivery, []Evidence, error
 		}
 	}
 	if f.asked && (f.conns == 0 || f.unsent()) {
+		if f.cause != nil {
+			err = &joined{f.cause, err}
+		}
 		return DeliveryNotDelivered, []Evidence{{Source: SourceDelivery, Layer: LayerRouting}}, err
 	}
 	return DeliveryPossible, nil, err

@@ -91,6 +91,56 @@ func TestPlainHTTPStaysHere(t *testing.T) {
 	})
 }
 
+// TestPlainHTTPStaysHerePooled: nor does it get one over a connection that is there
+// already, because a request to another origin has gone to the same proxy, or to
+// the same while that was allowed.
+func TestPlainHTTPStaysHerePooled(t *testing.T) {
+	t.Parallel()
+	const named = "http://registry.localhost:8080"
+	for name, tt := range map[string]struct {
+		first  string
+		before []fedhttp.Peer
+	}{
+		"another peer": {"http://c.example", []fedhttp.Peer{testPeer("b", named), {ID: "c", Origins: []string{"http://c.example"}, AllowPlaintext: true}}},
+		"unlisted":     {"http://c.example", []fedhttp.Peer{testPeer("b", named)}},
+		"allowed":      {named, []fedhttp.Peer{{ID: "b", Origins: []string{named}, AllowPlaintext: true}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var got atomic.Int64
+			server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { got.Add(1) }))
+			t.Cleanup(server.Close)
+			base := &http.Transport{
+				Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: "proxy.example:3128"}),
+				DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+					conn, err := new(net.Dialer).DialContext(ctx, "tcp", strings.TrimPrefix(server.URL, "http://"))
+					return elsewhereConn{conn, &net.TCPAddr{IP: net.ParseIP("203.0.113.7"), Port: 3128}}, err
+				},
+			}
+			tr := newTestTransport(t, fedhttp.Config{Base: base, Peers: tt.before, Unlisted: fedhttp.PassUnlisted, Logger: quietLogger})
+			resp, err := tr.RoundTrip(newGet(t, tt.first))
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if err := tr.SetPeers([]fedhttp.Peer{testPeer("b", named)}); err != nil {
+				t.Fatal(err)
+			}
+			resp, err = tr.RoundTrip(newGet(t, named))
+			if err == nil {
+				resp.Body.Close()
+			}
+			var failed *fedhttp.Error
+			if !errors.As(err, &failed) || failed.Decision.Reason != fedhttp.ReasonPeerUntrusted || failed.Decision.Delivery != fedhttp.DeliveryNotDelivered {
+				t.Error(err)
+			}
+			if n := got.Load(); n != 1 {
+				t.Errorf("%d requests came, want the first", n)
+			}
+		})
+	}
+}
+
 // TestTLSGoesAnywhere: who answers over TLS is verified, wherever the name leads.
 func TestTLSGoesAnywhere(t *testing.T) {
 	t.Parallel()

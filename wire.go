@@ -47,10 +47,6 @@ func ownBase(base http.RoundTripper) http.RoundTripper {
 		if err != nil || conn == nil { // (nil, nil) is a fault that net/http has words for
 			return nil, err
 		}
-		if err := staysHere(ctx, conn); err != nil {
-			conn.Close()
-			return nil, err
-		}
 		return &countedConn{Conn: conn}, nil
 	}
 	return t
