@@ -48,7 +48,7 @@ func (c *call) admit() bool {
 	b := c.peer.breaker.Load()
 	slot, ok := b.admit(c.sends > 0)
 	if !ok {
-		c.detail().retryAt = b.retryAt(time.Now()).Round(0) // wall clock only: it is told to others
+		c.detail().retryAt = b.retryAt(time.Now())
 	}
 	c.next.slot = slot
 	return ok

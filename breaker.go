@@ -132,7 +132,7 @@ func (b *breaker) retryAt(now time.Time) time.Time {
 	if at := time.Unix(0, b.openUntil.Load()); at.After(now) {
 		return at
 	}
-	return now
+	return now.Round(0) // wall clock only: it is told to others
 }
 
 // slot is the right to send one attempt. It must be released exactly once;

@@ -36,8 +36,8 @@ var logLevels = [...]slog.Level{
 }
 
 // logDecision writes the line of a call that was not delivered. kind is that of its
-// escalation, where d says that there is one; without an Escalator the line is all
-// that there is of it.
+// escalation, where there is one; without an Escalator the line is all that there is
+// of it.
 func (t *Transport) logDecision(c *call, kind EscalationKind, cause error) {
 	d := c.decision()
 	level := logLevels[d.Outcome]

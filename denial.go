@@ -74,7 +74,7 @@ func NewDenialLedger() DenialLedger { return &memoryLedger{} }
 type denialKey struct{ peer, capability, scope string }
 
 type memoryLedger struct {
-	size atomic.Int64 // len(byKey), so that a book without denials costs no lock
+	size atomic.Int64 // len(byKey), so that a ledger without denials costs no lock
 
 	mu    sync.RWMutex
 	byKey map[denialKey]Denial

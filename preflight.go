@@ -20,8 +20,8 @@ type refusal struct {
 func (r refusal) ok() bool { return r.outcome == OutcomeDelivered }
 
 // preflight decides whether a task may be sent. It is a small value that lives
-// on the stack until the task may go: a held task costs its goroutine and a
-// timer, and the rest of a call is made when there is one.
+// on the stack until the task may go: a held task costs its goroutine and
+// little else, and the rest of a call is made when there is one.
 type preflight struct {
 	context.Context // the caller's, with the call's span
 
