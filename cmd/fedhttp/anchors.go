@@ -54,17 +54,6 @@ func newAnchorFile(path string, base http.RoundTripper, roots *x509.CertPool) (*
 	return a, err
 }
 
-// fetches reports whether there are anchors that are fetched from a URL.
-func (a *anchorFile) fetches() bool {
-	entries, err := a.entries()
-	for _, e := range entries {
-		if e.URL != "" || e.Bundle != "" {
-			return err == nil
-		}
-	}
-	return false
-}
-
 func (a *anchorFile) entries() (map[string]anchorEntry, error) {
 	var file struct {
 		Anchors []anchorEntry `yaml:"anchors"`

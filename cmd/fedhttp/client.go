@@ -13,7 +13,7 @@ import (
 	"github.com/fedhttp/fedhttp"
 )
 
-// pollEvery is how often the file of policies is looked at.
+// pollEvery is how often the files of policies and anchors are looked at.
 const pollEvery = time.Second
 
 // client is what get, post and proxy have in common: whom they may call, and

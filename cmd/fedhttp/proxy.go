@@ -122,8 +122,8 @@ func (c *proxyCommand) run(ctx context.Context) error {
 		c.policies.known = g.knows
 		watches.Go(func() { c.policies.run(watching) })
 	}
-	if c.anchors != nil && c.anchors.fetches() {
-		watches.Go(func() { _ = transport.MaintainAnchors(watching) })
+	if c.anchors != nil {
+		watches.Go(func() { c.anchors.maintain(watching, transport) })
 	}
 	fmt.Fprintf(c.std.out, "http://%s\n", listener.Addr())
 	return c.serve(ctx, g, listener, logger)

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedhttp/fedhttp"
+	"github.com/fedhttp/fedhttp/fedtest"
+)
+
+// countedSource counts the fetches that are tried.
+type countedSource struct {
+	fedhttp.AnchorSource
+	tried atomic.Int64
+}
+
+func (s *countedSource) FetchAnchor(ctx context.Context, peer string) (fedhttp.Anchor, error) {
+	s.tried.Add(1)
+	return s.AnchorSource.FetchAnchor(ctx, peer)
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestMaintainFollowsFile: anchors are renewed ahead of time while the file has any that
+// can be, whatever it had at first.
+func TestMaintainFollowsFile(t *testing.T) {
+	t.Parallel()
+	const (
+		stands  = "anchors: [{peer: org-b, version: v1}]"
+		fetched = "anchors: [{peer: org-b, url: https://pki.b.example/anchor}]"
+	)
+	path := write(t, "anchors.yaml", stands)
+	synctest.Test(t, func(t *testing.T) {
+		file, err := newAnchorFile(path, roundTrip(func(r *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader(`{"version": "v2"}`)), Request: r}, nil
+		}), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		source := &countedSource{AnchorSource: file}
+		transport, err := fedhttp.NewTransport(fedhttp.Config{
+			Peers: []fedhttp.Peer{{ID: "org-b", Origins: []string{"https://b.example"}}}, Anchors: source,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer transport.Close()
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan bool)
+		go func() {
+			defer close(ended)
+			file.maintain(ctx, transport)
+		}()
+		defer func() {
+			stop()
+			<-ended
+		}()
+		// Anchors without an end are fetched every hour.
+		tried := func(within time.Duration) int64 {
+			before := source.tried.Load()
+			time.Sleep(within)
+			synctest.Wait()
+			return source.tried.Load() - before
+		}
+		put := func(text string) {
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := tried(4 * time.Hour); n != 0 {
+			t.Errorf("%d fetches of an anchor that stands in the file", n)
+		}
+		put(fetched)
+		if n := tried(5 * time.Second); n != 1 {
+			t.Errorf("%d fetches of the first URL", n)
+		}
+		if n := tried(4 * time.Hour); n < 3 {
+			t.Errorf("%d fetches in four hours", n)
+		}
+		put(fetched + ", and a fault")
+		if n := tried(4 * time.Hour); n < 3 {
+			t.Errorf("%d fetches in four hours, with a fault in the file", n)
+		}
+		put(stands + " ")
+		tried(5 * time.Second)
+		if n := tried(4 * time.Hour); n != 0 {
+			t.Errorf("%d fetches once no URL is left", n)
+		}
+		put(fetched)
+		if n := tried(4 * time.Hour); n < 3 {
+			t.Errorf("%d fetches of a URL that is there again", n)
+		}
+	})
+}
+
+// TestProxyMaintains: a gateway whose file of anchors gets its first URL fetches from it
+// without a call that would need it.
+func TestProxyMaintains(t *testing.T) {
+	t.Parallel()
+	asked := make(chan bool, 1)
+	pki := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		select {
+		case asked <- true:
+		default:
+		}
+		_, _ = io.WriteString(w, `{"version": "v2"}`)
+	}))
+	t.Cleanup(pki.Close)
+	anchors := write(t, "anchors.yaml", "anchors: [{peer: org-b, version: v1}]")
+	startProxy(t, "-peers", peersOf(t, newPeer(t, fedtest.Config{})), "-anchors", anchors)
+	if err := os.WriteFile(anchors, []byte("anchors: [{peer: org-b, url: "+pki.URL+"}]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-asked:
+	case <-time.After(patience):
+		t.Error("nobody fetches the anchor")
+	}
+}
