@@ -1,29 +1,28 @@
 package fednats
 
 import (
-	"context"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go"
 
 	"github.com/fedhttp/fedhttp"
 )
 
-// behind is a bucket's stream as a server sees it that has not applied the last word
-// on a key: the first read of each finds the word before it.
+// behind is a bucket as a server sees it that has not applied the last word on a key:
+// the first read of each finds the word before it.
 type behind struct {
-	jetstream.Stream
-	before map[string]*jetstream.RawStreamMsg // by subject; nil: nothing
+	nats.JetStreamManager
+	before map[string]*nats.RawStreamMsg // by subject; nil: nothing
 }
 
-func (b *behind) GetLastMsgForSubject(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+func (b *behind) GetLastMsg(stream, subject string, opts ...nats.JSOpt) (*nats.RawStreamMsg, error) {
 	msg, stale := b.before[subject]
 	switch delete(b.before, subject); {
 	case !stale:
-		return b.Stream.GetLastMsgForSubject(ctx, subject)
+		return b.JetStreamManager.GetLastMsg(stream, subject, opts...)
 	case msg == nil:
-		return nil, jetstream.ErrMsgNotFound
+		return nil, nats.ErrMsgNotFound
 	}
 	return msg, nil
 }
@@ -41,11 +40,10 @@ func TestReadBehind(t *testing.T) {
 	other.Digest = "sha256:other"
 	v := newPolicyValue(key(1), "sha256:a", nil)
 	subject := func(kind string) string { return bucketSubject(f.names.policies()) + v.name(kind) }
+	current := f.records
 	// read is what there is of a kind now, for a read that will be behind.
-	read := func(kind string) *jetstream.RawStreamMsg {
-		stream, err := f.policyStream(ctx)
-		must(t, err)
-		msg, err := stream.GetLastMsgForSubject(ctx, subject(kind))
+	read := func(kind string) *nats.RawStreamMsg {
+		msg, err := current.GetLastMsg(bucketStream(f.names.policies()), subject(kind))
 		must(t, err)
 		return msg
 	}
@@ -53,7 +51,7 @@ func TestReadBehind(t *testing.T) {
 
 	for _, c := range []struct {
 		name, kind string
-		before     func() *jetstream.RawStreamMsg
+		before     func() *nats.RawStreamMsg
 		write, do  func() error
 		gone       func(*Policies) bool
 	}{
@@ -68,7 +66,7 @@ func TestReadBehind(t *testing.T) {
 			func(p *Policies) bool { return len(p.Negotiated) == 0 },
 		},
 		{
-			"revoked, while another negotiation was seen", kindNegotiated, func() *jetstream.RawStreamMsg {
+			"revoked, while another negotiation was seen", kindNegotiated, func() *nats.RawStreamMsg {
 				must(t, f.CacheNegotiation(ctx, other))
 				return read(kindNegotiated)
 			},
@@ -82,7 +80,7 @@ func TestReadBehind(t *testing.T) {
 			func(p *Policies) bool { return p.Advertised[0].Withdrawn },
 		},
 		{
-			"withdrawn, while an earlier withdrawal was seen", kindAdvertised, func() *jetstream.RawStreamMsg {
+			"withdrawn, while an earlier withdrawal was seen", kindAdvertised, func() *nats.RawStreamMsg {
 				return read(kindAdvertised)
 			},
 			func() error { return f.Advertise(ctx, advertised) },
@@ -90,14 +88,12 @@ func TestReadBehind(t *testing.T) {
 			func(p *Policies) bool { return p.Advertised[0].Withdrawn },
 		},
 	} {
-		var before *jetstream.RawStreamMsg
+		var before *nats.RawStreamMsg
 		if c.before != nil {
 			before = c.before()
 		}
 		must(t, c.write())
-		stream, err := f.js.Stream(ctx, bucketStream(f.names.policies()))
-		must(t, err)
-		f.records = &behind{stream, map[string]*jetstream.RawStreamMsg{subject(c.kind): before}}
+		f.records = &behind{current, map[string]*nats.RawStreamMsg{subject(c.kind): before}}
 		must(t, c.do())
 		p, err := f.Policies(ctx)
 		must(t, err)

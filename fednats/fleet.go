@@ -24,6 +24,9 @@ type Fleet struct {
 	owned bool // the connection is ours to close
 	js    jetstream.JetStream
 	log   *slog.Logger
+	// records is of the API before jetstream, which alone can ask a stream's leader for
+	// a message where its followers may be asked too.
+	records nats.JetStreamManager
 
 	life context.Context // ends with Close
 	end  context.CancelFunc
@@ -41,9 +44,8 @@ type Fleet struct {
 	watchers []*watcher
 	ledger   *ledger
 	buckets  map[string]jetstream.KeyValue
-	records  jetstream.Stream // of the policies' bucket; nil: not asked for yet
-	ended    bool             // nothing may begin any more
-	closed   error            // what Close returned
+	ended    bool  // nothing may begin any more
+	closed   error // what Close returned
 }
 
 // Open takes part in a fleet: it connects, creates the buckets and streams that are
@@ -83,6 +85,9 @@ func (f *Fleet) open(ctx context.Context) error {
 		return fmt.Errorf("fednats: %w", err)
 	}
 	f.js = js
+	if f.records, err = f.conn.JetStream(nats.MaxWait(setupTimeout)); err != nil {
+		return fmt.Errorf("fednats: %w", err)
+	}
 	if f.cfg.Offline {
 		f.work.Go(f.setUpLater)
 	} else if err := f.setUpUntil(ctx); err != nil {

@@ -78,7 +78,7 @@ func (f *Fleet) Revoke(ctx context.Context, key fedhttp.PolicyKey, digest string
 	if err := f.mayWrite(&v, kindAccepted); err != nil {
 		return err
 	}
-	// Without a look at what is there: the server that would be asked may not have it yet.
+	// Without a look at what is there, which would not be the last word.
 	msg := nats.NewMsg(bucketSubject(f.names.policies()) + v.name(kindAccepted))
 	msg.Header.Set(kvOperation, kvDelete)
 	if _, err := f.js.PublishMsg(ctx, msg); err != nil {
@@ -130,9 +130,10 @@ var errUnchanged = errors.New("it is on record already")
 // of it: of nil where there is none that can be read. Nil deletes it; errUnchanged
 // leaves it alone.
 //
-// Somebody else may write at the same time, and who answers the read may be behind. So
-// "nothing to do" is a write too, unless to be behind does no harm: only a write finds
-// out whether that was the last word.
+// Somebody else may write at the same time, and a leader that has lost its majority may
+// answer the read. So "nothing to take back" is a write too: only a write finds out
+// whether that was the last word. "It is on record already" is none, since gossip
+// repeats itself, and each write is one for every replica.
 func (f *Fleet) updatePolicy(
 	ctx context.Context, v policyValue, kind string, next func(old *policyValue) (*policyValue, error),
 ) error {
@@ -182,37 +183,18 @@ func policyMessage(subject string, v *policyValue) (*nats.Msg, error) {
 	return msg, err
 }
 
-// lastPolicy returns what a server has under a key, and its revision: nil where it is
-// deleted, and 0 where there never was anything.
+// lastPolicy returns what the bucket has under a key, and its revision: nil where it is
+// deleted, and 0 where there never was anything. The leader is asked, whose order the
+// revisions have: a follower may not have heard of what it has taken.
 func (f *Fleet) lastPolicy(ctx context.Context, key string) (value []byte, revision uint64, err error) {
-	stream, err := f.policyStream(ctx)
-	if err != nil {
-		return nil, 0, err
-	}
-	last, err := stream.GetLastMsgForSubject(ctx, bucketSubject(f.names.policies())+key)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
+	last, err := f.records.GetLastMsg(bucketStream(f.names.policies()), bucketSubject(f.names.policies())+key, nats.Context(ctx))
+	if errors.Is(err, nats.ErrMsgNotFound) {
 		return nil, 0, nil
 	}
 	if err != nil {
 		return nil, 0, err
 	}
 	return last.Data, last.Sequence, nil
-}
-
-func (f *Fleet) policyStream(ctx context.Context) (jetstream.Stream, error) {
-	f.mu.Lock()
-	s := f.records
-	f.mu.Unlock()
-	if s != nil {
-		return s, nil
-	}
-	s, err := f.js.Stream(ctx, bucketStream(f.names.policies()))
-	if err == nil {
-		f.mu.Lock()
-		f.records = s
-		f.mu.Unlock()
-	}
-	return s, err
 }
 
 // put writes a record.
