@@ -208,7 +208,7 @@ type anchorError struct {
 }
 
 func (e *anchorError) Error() string {
-	return "anchor of peer " + quote(e.peer) + ": " + sanitize(errorText(e.err)) + " (" + sanitize(redactedURL(e.url)) + ")"
+	return "anchor of peer " + quote(e.peer) + ": " + errorText(e.err) + " (" + sanitize(redactedURL(e.url)) + ")"
 }
 
 func (e *anchorError) Unwrap() error { return e.err }

@@ -268,7 +268,7 @@ func (c *call) decision() Decision {
 func (c *call) correlationID() string {
 	switch {
 	case c.last != nil:
-		return peerText(c.last.reading.correlationID)
+		return shown(c.last.reading.correlationID)
 	case c.details != nil:
 		return c.details.correlationID
 	}

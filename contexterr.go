@@ -38,15 +38,24 @@ func redacted(err error) error {
 	return &bare
 }
 
-// errorText is err.Error() without the secrets of the URLs in it, wherever in the
-// text they are: sources and bases put them into errors of all kinds.
-func errorText(err error) string { return redact.Text(err.Error()) }
+// maxShown bounds, in bytes, what is looked through for secrets: what a peer sent can
+// have megabytes, of which 256 bytes are shown.
+const maxShown = 64 << 10
+
+// shown is a text as it may be shown, bounded and escaped, without the secrets of the
+// URLs in it. Sources, bases and peers put those into texts of all kinds.
+func shown(s string) string {
+	if len(s) > maxShown {
+		s = s[:maxShown] + cutMark
+	}
+	return sanitize(redact.Text(s))
+}
+
+// errorText is err.Error(), as it may be shown.
+func errorText(err error) string { return shown(err.Error()) }
 
 // faultText is what a panic said, as it may be shown.
-func faultText(fault any) string { return sanitize(redact.Text(fmt.Sprint(fault))) }
-
-// peerText is what a peer said, as it may be shown: it may quote our own URLs.
-func peerText(s string) string { return sanitize(redact.Text(s)) }
+func faultText(fault any) string { return shown(fmt.Sprint(fault)) }
 
 func redactedText(s string) string {
 	u, err := url.Parse(s)

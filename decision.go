@@ -350,7 +350,7 @@ func (e *Error) Error() string {
 	}
 	if e.Err != nil {
 		b.WriteString(": ")
-		b.WriteString(sanitize(errorText(e.Err))) // net/http quotes what the peer sent, whole
+		b.WriteString(errorText(e.Err)) // net/http quotes what the peer sent, whole
 	}
 	return b.String()
 }

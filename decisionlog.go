@@ -50,7 +50,7 @@ func (t *Transport) logDecision(c *call, kind EscalationKind, cause error) {
 		attrs = append(attrs, slog.String("escalation", kind.String()))
 	}
 	if cause != nil {
-		attrs = append(attrs, slog.String("error", sanitize(errorText(cause))))
+		attrs = append(attrs, slog.String("error", errorText(cause)))
 	}
 	if trace, span := c.span.ids(c); trace != "" {
 		attrs = append(attrs, slog.String("trace_id", trace), slog.String("span_id", span))

@@ -231,7 +231,7 @@ func (c *call) record(d Denial) {
 		}
 		_ = c.t.unrecorded.Record(c, d)
 		c.t.logAttrs(c, slog.LevelError, "fedhttp: the ledger has not recorded a denial; it is kept in memory",
-			slog.String("peer", d.Peer), slog.String("error", sanitize(errorText(err))))
+			slog.String("peer", d.Peer), slog.String("error", errorText(err)))
 	}()
 	err = c.t.ledger.Record(detached{context.WithoutCancel(c)}, d)
 }

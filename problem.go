@@ -5,10 +5,10 @@ package fedhttp
 func (c *call) readPolicyReason(a *attempt) {
 	sig := &c.peer.signals
 	if reason := a.resp.Header.Get(sig.policyReason); reason != "" {
-		c.detail().policyReason = peerText(reason)
+		c.detail().policyReason = shown(reason)
 		return
 	}
 	if sig.readProblemDetail && vocabularies[DialectProblem].wants(&reply{header: a.resp.Header}) {
-		c.detail().policyReason = peerText(jsonStrings(c.peek(a), "detail")["detail"])
+		c.detail().policyReason = shown(jsonStrings(c.peek(a), "detail")["detail"])
 	}
 }

@@ -257,7 +257,7 @@ func (a *attempt) outdatedBy(now *keptAnchor) bool {
 // refreshError is why an anchor could not be fetched anew.
 type refreshError struct{ err error }
 
-func (e *refreshError) Error() string { return "anchor refresh: " + sanitize(errorText(e.err)) }
+func (e *refreshError) Error() string { return "anchor refresh: " + errorText(e.err) }
 func (e *refreshError) Unwrap() error { return e.err }
 
 // refreshForOthers has the anchor fetched after a failure that this call cannot

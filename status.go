@@ -93,7 +93,7 @@ func (t *Transport) statusOf(p *peer, now time.Time) PeerStatus {
 	}
 	var err error
 	if s.AnchorDueAt, err = p.anchors.planned(); err != nil {
-		s.AnchorError = sanitize(errorText(err))
+		s.AnchorError = errorText(err)
 	}
 	return s
 }
