@@ -76,6 +76,18 @@ func (b *unreadBody) close() error {
 	return b.body.Close()
 }
 
+// abandon closes a body that is being read: on HTTP/1 net/http waits for that read,
+// whatever becomes of the attempt's context.
+func (b *unreadBody) abandon() {
+	b.mu.Lock()
+	reading := b.read
+	b.closing = b.closing || reading
+	b.mu.Unlock()
+	if reading {
+		go b.close() // which may take its time
+	}
+}
+
 // again takes the body back from a base that has not read from it, nil where
 // one has. The base may still hold b and use it late, so b ends here.
 func (b *unreadBody) again() *unreadBody {

@@ -196,6 +196,9 @@ func (l *clockLane) ring() {
 	l.unlock()
 	for _, a := range over {
 		a.cancel()
+		if body, ok := a.request.Body.(*unreadBody); ok {
+			body.abandon()
+		}
 	}
 }
 

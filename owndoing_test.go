@@ -75,17 +75,20 @@ func TestOwnDoing(t *testing.T) {
 	}
 }
 
-// What ends an upload from outside is not the doing of its body, although HTTP/2 closes
-// that while it waits to be read.
+// What ends an upload from outside is not the doing of its body, although that is
+// closed while it waits to be read: by HTTP/2, and on HTTP/1, which waits as well, at
+// AttemptTimeout.
 func TestUploadIsEnded(t *testing.T) {
 	checkLeaks(t)
 	t.Parallel()
+	timeout := func(p *fedhttp.Peer, r *http.Request) *http.Request {
+		p.Retry.AttemptTimeout = 100 * time.Millisecond
+		return r
+	}
 	for name, change := range map[string]func(*fedhttp.Peer, *http.Request) *http.Request{
-		"by the peer": func(_ *fedhttp.Peer, r *http.Request) *http.Request { return r },
-		"by AttemptTimeout": func(p *fedhttp.Peer, r *http.Request) *http.Request {
-			p.Retry.AttemptTimeout = 100 * time.Millisecond
-			return r
-		},
+		"by the peer":               func(_ *fedhttp.Peer, r *http.Request) *http.Request { return r },
+		"by AttemptTimeout":         timeout,
+		"by AttemptTimeout, HTTP/1": timeout,
 		"by the deadline": func(_ *fedhttp.Peer, r *http.Request) *http.Request {
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			t.Cleanup(cancel)
@@ -93,17 +96,20 @@ func TestUploadIsEnded(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			over := make(chan struct{})
 			server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				if _, _ = io.ReadFull(r.Body, make([]byte, 5)); name == "by the peer" {
 					panic(http.ErrAbortHandler)
 				}
-				<-r.Context().Done()
+				<-over
 			}))
-			server.EnableHTTP2 = true
+			server.EnableHTTP2 = !strings.HasSuffix(name, "HTTP/1")
 			server.StartTLS()
 			defer server.Close()
+			defer close(over)
 			body, upload := io.Pipe()
-			defer upload.Close()
+			tooLate := time.AfterFunc(10*time.Second, func() { _ = upload.CloseWithError(io.ErrNoProgress) })
+			defer tooLate.Stop()
 			go func() { _, _ = io.WriteString(upload, "begun") }()
 			req, err := http.NewRequest(http.MethodPost, server.URL, body)
 			if err != nil {

@@ -26,8 +26,8 @@ type RetryPolicy struct {
 	MinRefreshInterval time.Duration
 	// AttemptTimeout bounds the time from sending to the response's header, and
 	// what this package itself reads of a body. It begins anew whenever net/http
-	// reads from a body without GetBody, so a long upload may take its time. Zero:
-	// 1 min. An attempt that runs into it after bytes may have left is ambiguous,
+	// reads from a body without GetBody, so a long upload may take its time; one that
+	// has nothing to read for so long is closed. Zero: 1 min. An attempt that runs into it after bytes may have left is ambiguous,
 	// so it should be longer than the peer may take.
 	AttemptTimeout time.Duration
 	// BudgetRatio is how many resends the peer's calls earn: 0.1 is one for ten
