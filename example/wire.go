@@ -146,7 +146,7 @@ func (c wireCase) count(ctx context.Context, newClient newWireClient, limit time
 	}
 	cancel()
 	if err := server.drain(ctx, end); err != nil {
-		return wireCount{}, err
+		return wireCount{}, fmt.Errorf("waiting for the connections to end: %w", err)
 	}
 	return wireCount{Deliveries: server.whole.Load(), Error: errorKind(sent)}, nil
 }

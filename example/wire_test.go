@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/http"
 	"runtime"
 	"strings"
 	"syscall"
@@ -145,6 +146,47 @@ func sendLate(t *testing.T) (counted int64, err error) {
 		t.Fatal(err)
 	}
 	err = <-late
+	return server.whole.Load(), err
+}
+
+// TestWireLateGoAway checks that the count comes to an end where a GOAWAY meets a
+// request that the client has just given up, as it can when the time is over.
+func TestWireLateGoAway(t *testing.T) {
+	fedtest.CheckLeaks(t)
+	for range 20 { // net/http gives up in the background: not each is late
+		counted, err := giveUpBeforeGoAway(t)
+		if counted != 1 || !errors.Is(err, context.Canceled) {
+			t.Fatalf("counted %d, and the client says %v", counted, err)
+		}
+	}
+}
+
+func giveUpBeforeGoAway(t *testing.T) (counted int64, err error) {
+	t.Helper()
+	sending, giveUp := context.WithCancel(t.Context())
+	defer giveUp()
+	gaveUp := make(chan struct{})
+	c := wireCase{method: http.MethodPost, answer: func(stream uint32) []byte {
+		giveUp()
+		<-gaveUp
+		return goAway(stream)
+	}}
+	server, err := startWire(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.close()
+	client, end, err := newStock(c, server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = c.send(sending, client, server.url)
+	close(gaveUp)
+	draining, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := server.drain(draining, end); err != nil {
+		t.Fatalf("the connection does not end: %v", err)
+	}
 	return server.whole.Load(), err
 }
 

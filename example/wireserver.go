@@ -165,7 +165,7 @@ const (
 )
 
 // serveHTTP2 answers each request with the frame of its case, and reads on.
-func (s *wireServer) serveHTTP2(conn net.Conn) {
+func (s *wireServer) serveHTTP2(conn *tls.Conn) {
 	in := bufio.NewReader(conn)
 	if _, err := io.CopyN(io.Discard, in, int64(len(http2Preface))); err != nil {
 		return
@@ -193,6 +193,12 @@ func (s *wireServer) serveHTTP2(conn net.Conn) {
 		}
 		// A client that takes no answer may still have sent more: all of it counts.
 		_, _ = conn.Write(out)
+		if len(out) > 0 && out[3] == frameGoAway {
+			// Where the request has been given up meanwhile, net/http takes the connection
+			// out of its pool and keeps it open: without an IdleConnTimeout it ends only
+			// when the server ends it, as one that has said GOAWAY is to.
+			_ = conn.CloseWrite()
+		}
 	}
 }
 
