@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync"
@@ -383,4 +384,31 @@ func TestBaseOfPeers(t *testing.T) {
 	call(b, 5, 2)
 	set(peerAt("c", c, nil))
 	b.drain() // by SetPeers: nobody else closes them
+}
+
+// TestHTTP1ForOnePeer is what the README recommends for a peer that ends HTTP/2
+// connections under calls: a base of its own that speaks HTTP/1 only.
+func TestHTTP1ForOnePeer(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	shared := server.Client().Transport.(*http.Transport).Clone()
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	own := &http.Transport{Protocols: protocols, TLSClientConfig: &tls.Config{RootCAs: shared.TLSClientConfig.RootCAs, ServerName: "example.com"}}
+	peers := []fedhttp.Peer{testPeer("b", server.URL), testPeer("c", strings.Replace(server.URL, "127.0.0.1", "localhost", 1))}
+	peers[1].Base = own
+	tr := newTestTransport(t, fedhttp.Config{Base: shared, Peers: peers})
+	for i, want := range []int{2, 1} {
+		resp, err := (&http.Client{Transport: tr}).Get(peers[i].Origins[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.ProtoMajor != want {
+			t.Errorf("peer %s is spoken to in %s", peers[i].ID, resp.Proto)
+		}
+	}
 }
