@@ -109,7 +109,7 @@ func NewHTTPAnchorSource(cfg HTTPAnchors) (*HTTPAnchorSource, error) {
 	}
 	switch {
 	case cfg.MaxBytes < 0:
-		fault("MaxBytes", "%d is negative", cfg.MaxBytes)
+		fault("MaxBytes", "%d is negative; want a positive number of bytes, or none for the default, %d", cfg.MaxBytes, ConfigValue{Value: defaultAnchorBytes})
 	case cfg.MaxBytes == 0:
 		s.maxBytes = defaultAnchorBytes
 	}

@@ -31,7 +31,7 @@ func (p BreakerPolicy) withDefaults(fault func(field, format string, args ...any
 	}
 	p.OpenFor = orDefault(p.OpenFor, 30*time.Second, "Breaker.OpenFor", fault)
 	if p.Trials < 0 {
-		fault("Breaker.Trials", "%d is negative", p.Trials)
+		fault("Breaker.Trials", "%d is negative; want at least 1, or none for the default, 1", p.Trials)
 	}
 	if p.Trials == 0 {
 		p.Trials = 1

@@ -18,7 +18,7 @@ func TestConfigError(t *testing.T) {
 	cfg := fedhttp.Config{Peers: peers, Unlisted: 9}
 	_, err := fedhttp.NewTransport(cfg)
 	var first *fedhttp.ConfigError
-	if !errors.As(err, &first) || first.Peer != -1 || first.Field != "Unlisted" || first.Error() != "Unlisted: 9 is no unlisted policy" {
+	if !errors.As(err, &first) || first.Peer != -1 || first.Field != "Unlisted" || first.Error() != "Unlisted: 9 is no unlisted policy; want one of 0 (refuse), 1 (pass)" {
 		t.Errorf("the first fault: %+v", first)
 	}
 	faults := 0

@@ -165,7 +165,7 @@ func compileDialects(dialects []Dialect, fault func(field, format string, args .
 		case d.Kind == DialectUnset:
 			fault(field+".Kind", "is missing; want one of %q", dialectNames[1:])
 		case int(d.Kind) >= len(dialectNames):
-			fault(field+".Kind", "%d is no dialect", d.Kind)
+			fault(field+".Kind", "%d is no dialect; want one of "+enumChoices(dialectNames), d.Kind)
 		case known[d.Kind]:
 			fault(field+".Kind", "%s is there twice; name all hops in one", d.Kind)
 		}

@@ -3,6 +3,7 @@ package fedhttp
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // The closed sets of this package (Layer, Outcome, Reason, ...) are small
@@ -16,6 +17,17 @@ func enumString[E enum](names []string, kind string, e E) string {
 		return names[e]
 	}
 	return fmt.Sprintf("%s(%d)", kind, uint8(e))
+}
+
+// enumChoices lists what a field of the set may be, such as "0 (verify), 1 (require)".
+func enumChoices(names []string) string {
+	choices := make([]string, 0, len(names))
+	for i, name := range names {
+		if name != "" {
+			choices = append(choices, fmt.Sprintf("%d (%s)", i, name))
+		}
+	}
+	return strings.Join(choices, ", ")
 }
 
 func enumMarshal[E enum](names []string, kind string, e E) ([]byte, error) {

@@ -43,6 +43,8 @@ func (f *preflight) hold(unresolved refusal) refusal {
 	}
 	refused := unresolved
 	switch {
+	case f.t.noBook:
+		refused.err = errNoBook
 	case p.Hold.Max < 0:
 	case !start.Before(until):
 		refused.reason = late
@@ -68,6 +70,9 @@ func (f *preflight) hold(unresolved refusal) refusal {
 		f.detail().heldFor += took
 		f.t.metrics.hold(f.Context, p, took, refused.reason)
 		return refused
+	}
+	if refused.err == nil {
+		refused.err = f.missing(unresolved.reason)
 	}
 	f.tellCoordinator(unresolved.reason)
 	return refused
@@ -112,7 +117,7 @@ func (f *preflight) look(alarm *alarm, late Reason, turn *time.Time) (r refusal,
 	case !r.ok() && r.outcome != OutcomePolicyUnresolved:
 		return r, true
 	case alarm.past(now):
-		return refusal{outcome: OutcomePolicyUnresolved, reason: late}, true
+		return refusal{OutcomePolicyUnresolved, late, f.missing(r.reason)}, true
 	case r.ok():
 		if turn.IsZero() {
 			*turn = f.peer.pacer.reserve(f.task.Capability, now, f.peer.Hold.ReleaseRate)

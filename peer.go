@@ -272,10 +272,10 @@ func compilePeer(cfg Peer, fault func(field, format string, args ...any)) *peer 
 	p.Hold = cfg.Hold.withDefaults(fault)
 	p.Denial = cfg.Denial.withDefaults(fault)
 	if int(cfg.Receipt) >= len(receiptNames) {
-		fault("Receipt", "%d is no receipt mode", cfg.Receipt)
+		fault("Receipt", "%d is no receipt mode; want one of "+enumChoices(receiptNames), cfg.Receipt)
 	}
 	if int(cfg.Propagation) >= len(propagationNames) {
-		fault("Propagation", "%d is no propagation", cfg.Propagation)
+		fault("Propagation", "%d is no propagation; want one of "+enumChoices(propagationNames), cfg.Propagation)
 	}
 	return p
 }
@@ -294,7 +294,7 @@ func isPeerID(id string) bool {
 // orDefault returns d, or standard where d is zero, and reports a negative d.
 func orDefault(d, standard time.Duration, field string, fault func(field, format string, args ...any)) time.Duration {
 	if d < 0 {
-		fault(field, "%v is negative", d)
+		fault(field, "%v is negative; want a positive one, or none for the default", d)
 	}
 	if d == 0 {
 		return standard

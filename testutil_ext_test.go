@@ -33,6 +33,9 @@ func newTestTransport(t *testing.T, cfg fedhttp.Config) *fedhttp.Transport {
 	if cfg.Base == nil {
 		cfg.Base = &http.Transport{DisableKeepAlives: true}
 	}
+	if cfg.Book == nil {
+		cfg.Book = &fedhttp.PolicyBook{} // what there is without one has tests of its own
+	}
 	tr, err := fedhttp.NewTransport(cfg)
 	if err != nil {
 		t.Fatalf("NewTransport: %v", err)

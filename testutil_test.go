@@ -32,6 +32,9 @@ func newTestTransport(t *testing.T, cfg Config) *Transport {
 	if cfg.Base == nil {
 		cfg.Base = &http.Transport{DisableKeepAlives: true}
 	}
+	if cfg.Book == nil {
+		cfg.Book = &PolicyBook{} // what there is without one has tests of its own
+	}
 	tr, err := NewTransport(cfg)
 	if err != nil {
 		t.Fatalf("NewTransport: %v", err)

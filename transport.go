@@ -23,8 +23,9 @@ type Config struct {
 	// cloned, and the clone used; see the package documentation for what another
 	// base can prove.
 	Base http.RoundTripper
-	// Book is what is known of policies. Nil: an empty one, so that no task with
-	// obligations is sent.
+	// Book is what is known of policies. Nil: nothing can ever be agreed. A task with
+	// obligations that the peer's DefaultTerms do not grant is then refused at once,
+	// and a Route with such a task is a fault.
 	Book *PolicyBook
 	// Anchors fetches trust anchors. Nil: nothing can be refreshed, so nothing
 	// is ever resent.
@@ -77,6 +78,7 @@ type Config struct {
 type Transport struct {
 	base        http.RoundTripper
 	book        *PolicyBook
+	noBook      bool // book is an empty one that nobody can write to
 	anchors     AnchorSource
 	ledger      DenialLedger
 	unrecorded  memoryLedger // denials that the ledger failed to record
@@ -136,7 +138,7 @@ func NewTransport(cfg Config) (*Transport, error) {
 		states: make(map[string]*peerState),
 	}
 	if t.book == nil {
-		t.book = &PolicyBook{}
+		t.book, t.noBook = &PolicyBook{}, true
 	}
 	if t.ledger == nil {
 		t.ledger = NewDenialLedger()
@@ -157,7 +159,7 @@ func NewTransport(cfg Config) (*Transport, error) {
 	t.lifetime, t.end = context.WithCancel(context.Background())
 	var found faults
 	if int(cfg.Unlisted) >= len(unlistedNames) {
-		found.add(&ConfigError{Peer: -1, Field: "Unlisted", Format: "%d is no unlisted policy", Args: []any{cfg.Unlisted}})
+		found.add(&ConfigError{Peer: -1, Field: "Unlisted", Format: "%d is no unlisted policy; want one of " + enumChoices(unlistedNames), Args: []any{cfg.Unlisted}})
 	}
 	if err := t.setPeers(cfg.Peers, found); err != nil {
 		t.end()
@@ -187,6 +189,9 @@ func (t *Transport) setPeers(peers []Peer, found faults) error {
 	for i, p := range peers {
 		if p.RequireAnchor && t.anchors == nil {
 			found.add(&ConfigError{Peer: i, PeerID: p.ID, Field: "RequireAnchor", Format: "nothing could be sent without Config.Anchors"})
+		}
+		if t.noBook {
+			obligedWithoutBook(i, p, &found)
 		}
 		base := p.Base
 		if base == nil {
@@ -402,6 +407,9 @@ func (t *Transport) preflight(req *http.Request, at *place, unknown Reason) (*ca
 	}()
 	pre.Context, callSpan = t.tracing.startCall(pre.Context, pre.task.Capability)
 	r, letters := pre.run(req, unknown)
+	if r.outcome == OutcomeUnknownPeer {
+		r.err = t.noPeer(req, unknown)
+	}
 	handed = true
 	return newCall(&pre, req, callSpan, letters), r
 }

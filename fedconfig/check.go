@@ -26,7 +26,7 @@ type config struct {
 // here they are only asked for, and what they answer is given its place.
 func (c *config) check(found *faults) {
 	t, err := fedhttp.NewTransport(fedhttp.Config{
-		Peers: c.doc.Peers, Base: unused{}, Anchors: unused{},
+		Peers: c.doc.Peers, Base: unused{}, Book: &fedhttp.PolicyBook{}, Anchors: unused{},
 		TracerProvider: tracenoop.NewTracerProvider(), MeterProvider: noop.NewMeterProvider(),
 	})
 	if err != nil {

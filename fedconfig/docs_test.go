@@ -37,7 +37,7 @@ func TestPeerPages(t *testing.T) {
 				t.Errorf("%v\nin\n%s", err, block)
 				continue
 			}
-			transport, err := fedhttp.NewTransport(fedhttp.Config{Peers: peers})
+			transport, err := fedhttp.NewTransport(fedhttp.Config{Peers: peers, Book: &fedhttp.PolicyBook{}})
 			if err != nil {
 				t.Errorf("%s: %v", page, err)
 				continue

@@ -13,7 +13,7 @@ func Example() {
 		fmt.Println(err) // every fault on a line of its own
 		return
 	}
-	transport, err := fedhttp.NewTransport(fedhttp.Config{Peers: peers})
+	transport, err := fedhttp.NewTransport(fedhttp.Config{Peers: peers, Book: &fedhttp.PolicyBook{}})
 	if err != nil {
 		fmt.Println(err)
 		return

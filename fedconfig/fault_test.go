@@ -100,7 +100,7 @@ func TestManyFaults(t *testing.T) {
 		`16:24: peers[0].retry.attempt_timeout: 150 has no unit; want a duration such as 150ms, 30s or 1h30m`,
 		`17:29: peers[0].retry.min_refresh_interval: would mean the default, 1s; want another value, or the key left out`,
 		`18:25: peers[0].breaker.failures: 1.5 does not fit; want a whole number`,
-		`18:40: peers[0].breaker.open_for: -3s is negative`,
+		`18:40: peers[0].breaker.open_for: -3s is negative; want a positive one, or none for the default`,
 		`18:53: peers[0].breaker.trials: 99999999999999999999 does not fit; want a whole number`,
 		`19:5: peers[0].hold: has no value; want a mapping of max, max_wait, release_rate, or the key left out for the default`,
 		`20:13: peers[0].denial: is a list; want a mapping of hold_off, budget, window`,

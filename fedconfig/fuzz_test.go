@@ -61,7 +61,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name string, data []byte) {
 		peers, err := fedconfig.Parse(name, data)
 		if err == nil {
-			transport, err := fedhttp.NewTransport(fedhttp.Config{Peers: peers, Anchors: noAnchors{}, MeterProvider: noop.NewMeterProvider()})
+			transport, err := fedhttp.NewTransport(fedhttp.Config{Peers: peers, Book: &fedhttp.PolicyBook{}, Anchors: noAnchors{}, MeterProvider: noop.NewMeterProvider()})
 			if err != nil {
 				t.Fatalf("Parse accepted what NewTransport refuses: %v", err)
 			}

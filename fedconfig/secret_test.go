@@ -24,10 +24,10 @@ func TestSecretsByName(t *testing.T) {
 			`2:7: peers[0].id: want 1 to 256 bytes of printable ASCII`,
 			`3:13: peers[0].origins[0]: has more than scheme, host and port; want scheme://host or scheme://host:port`,
 			`3:26: peers[0].origins[1]: scheme "ftp" is not http or https; want scheme://host or scheme://host:port`,
-			`4:20: peers[0].hold.max_wait: -1s is negative`,
+			`4:20: peers[0].hold.max_wait: -1s is negative; want a positive one, or none for the default`,
 		},
 		a + `  hold: {max: "${MAX}", max_wait: -3s}` + "\n" + `  signals: {failure_statuses: [333, "${LOW}"]}`: {
-			`4:35: peers[0].hold.max_wait: -3s is negative`,
+			`4:35: peers[0].hold.max_wait: -3s is negative; want a positive one, or none for the default`,
 			`5:32: peers[0].signals.failure_statuses[0]: 333 is not from 400 to 599`,
 			`5:37: peers[0].signals.failure_statuses[1]: "${LOW}" is not from 400 to 599`,
 		},
@@ -65,7 +65,7 @@ func TestSecretsByName(t *testing.T) {
 		},
 		a + `  denial: {budget: "${MINUS}", window: "-${WAIT}"}`: {
 			`4:20: peers[0].denial.budget: "${MINUS}" is not from 0 to 1048576`,
-			`4:40: peers[0].denial.window: "-${WAIT}" is negative`,
+			`4:40: peers[0].denial.window: "-${WAIT}" is negative; want a positive one, or none for the default`,
 		},
 		a + `  signals: {policy_evaluated: "${BLANK}", receipt: "x y", dialects: [{kind: "${KIND}"}, {kind: kong}, {kind: "${KIND}", hops: [{name: "${EMPTY}"}]}]}`: {
 			`4:31: peers[0].signals.policy_evaluated: "${BLANK}" is no header name`,

@@ -1,0 +1,63 @@
+package fedhttp
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+)
+
+// errNoBook is why a task is not held that has obligations: nobody could agree to them.
+var errNoBook = errors.New("Config.Book is nil, so nothing can ever be agreed for it")
+
+// obligedWithoutBook finds routes whose tasks could never go out, as there is no book.
+func obligedWithoutBook(i int, p Peer, found *faults) {
+	for j, r := range p.Routes {
+		if !p.DefaultTerms.Grants(r.Task.Obligations) {
+			found.add(&ConfigError{
+				Peer: i, PeerID: p.ID, Field: fmt.Sprintf("Routes[%d].Task.Obligations", j),
+				Format: "nothing could ever be agreed for them without Config.Book; set it to a *PolicyBook, or have DefaultTerms grant them",
+			})
+		}
+	}
+}
+
+// pendingError says what a task waits for.
+type pendingError struct {
+	Authorization        // what is advertised
+	reason        Reason // what the book said last; ReasonNone: it was agreed
+}
+
+func (e *pendingError) Error() string {
+	switch e.reason {
+	case ReasonNone:
+		return "its policy was agreed too late"
+	case ReasonNotAdvertised:
+		return "the book knows of no policy that the peer offers it under"
+	case ReasonNotAccepted:
+		return fmt.Sprintf("the peer offers it under digest %s of epoch %d, which is neither accepted nor negotiated", quote(e.Digest), e.Epoch)
+	case ReasonTermsInsufficient:
+		return fmt.Sprintf("the terms agreed for digest %s of epoch %d do not grant all of its obligations", quote(e.Digest), e.Epoch)
+	default:
+		return "the book may be out of date, and nothing in it counts until SetStale(false)"
+	}
+}
+
+// missing says what the task waits for, by what the book said last.
+func (f *preflight) missing(reason Reason) error {
+	return &pendingError{f.warrant.auth(), reason}
+}
+
+// noPeer says why a request is no peer's, and what would make it one's.
+func (t *Transport) noPeer(req *http.Request, reason Reason) error {
+	o, err := originOf(req.URL)
+	switch {
+	case err != nil:
+		return err
+	case reason != ReasonUnlistedOrigin:
+		return fmt.Errorf("the Host %s does not go with %s: it is another peer's, or cannot be read", quote(req.Host), quote(o.String()))
+	case t.unlisted == PassUnlisted:
+		return fmt.Errorf("%s is none of a peer's Origins, and a task with obligations goes to no one else", quote(o.String()))
+	default:
+		return fmt.Errorf("%s is none of a peer's Origins: add it there, or let such requests pass with Config.Unlisted", quote(o.String()))
+	}
+}
