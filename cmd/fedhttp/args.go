@@ -60,3 +60,23 @@ func takesNext(letters string, short map[string]bool) bool {
 	}
 	return false
 }
+
+// one wants one argument, which is called name.
+func one(name string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return usage("want one %s only, and not %s too; usage: %s", name, quote(args[1]), c.UseLine())
+		}
+		return some(name)(c, args)
+	}
+}
+
+// some wants an argument at least.
+func some(name string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) == 0 || args[0] == "" {
+			return usage("which %s? Usage: %s", name, c.UseLine())
+		}
+		return nil
+	}
+}

@@ -48,7 +48,7 @@ the status; 10 rejected, 11 routing_failed, 12 ambiguous, 13 policy_unresolved,
 18 policy_mismatch, 19 canceled; 1 where the program itself failed, 2 where it was
 called wrongly.`,
 		Example: "  fedhttp " + name + " -peers peers.yaml -v https://registry.b.example/v1/tasks",
-		Args:    cobra.ExactArgs(1),
+		Args:    one("URL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.run(cmd.Context(), method, args[0])
 		},
@@ -195,9 +195,9 @@ func (c *call) send(transport *fedhttp.Transport, req *http.Request, out *output
 	wrote := c.write(resp, out)
 	switch err := decision.Err(); {
 	case err != nil && wrote != nil:
-		return decision, &exit{exitCode(decision.Outcome), fmt.Errorf("%w; and the response: %w", err, wrote)}
+		return decision, &exit{exitCode(decision.Outcome), fmt.Errorf("%w; and the response: %w", c.remedied(err, decision), wrote)}
 	case err != nil:
-		return decision, &exit{exitCode(decision.Outcome), err}
+		return decision, &exit{exitCode(decision.Outcome), c.remedied(err, decision)}
 	case wrote != nil:
 		return decision, failed(wrote)
 	}
@@ -210,10 +210,7 @@ func (c *call) failure(err error) (fedhttp.Decision, error) {
 	if !errors.As(err, &e) {
 		return fedhttp.Decision{}, failed(err)
 	}
-	if e.Decision.Outcome == fedhttp.OutcomePolicyUnresolved && c.policiesFile == "" {
-		err = fmt.Errorf("%w; without --policies there is none", err)
-	}
-	return e.Decision, &exit{exitCode(e.Decision.Outcome), err}
+	return e.Decision, &exit{exitCode(e.Decision.Outcome), c.remedied(err, e.Decision)}
 }
 
 func (c *call) write(resp *http.Response, out *output) error {

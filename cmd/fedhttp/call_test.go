@@ -104,11 +104,12 @@ func TestCallOutcomes(t *testing.T) {
 		args     []string
 		code     int
 		err      string
+		flag     string // which the error names
 		sends    int
 	}{
 		"delivered":         {step: fedtest.Raw(404, nil, "none"), code: 0, sends: 1},
 		"rejected":          {step: fedtest.Deny("SCOPE_NARROWED"), code: 10, err: "SCOPE_NARROWED", sends: 1},
-		"routing_failed":    {step: fedtest.RouteDrop(503), code: 11, err: "(no_anchor_source)", sends: 1},
+		"routing_failed":    {step: fedtest.RouteDrop(503), code: 11, err: "(no_anchor_source)", flag: "; without --anchors nothing is ever sent again\n", sends: 1},
 		"ambiguous":         {step: fedtest.Raw(502, nil, ""), code: 12, err: "the author cannot be told", sends: 1},
 		"policy_unresolved": {settings: []string{"hold: {max: -1}"}, args: task, code: 13, err: "(not_advertised)"},
 		"peer_unavailable": {settings: []string{"require_anchor: true"}, args: []string{"--anchors", write(t, "a.yaml", "")},
@@ -124,7 +125,7 @@ func TestCallOutcomes(t *testing.T) {
 			}
 			args := append([]string{"get", "-v", "-p", peersOf(t, peer, c.settings...), peer.URL + "/summarize"}, c.args...)
 			r := runWith(t, "", args...)
-			r.want(t, c.code, c.err, "* outcome ", " "+name+"\n* ")
+			r.want(t, c.code, c.err, c.flag, "* outcome ", " "+name+"\n* ")
 			if sends := len(peer.Routing.Log()); sends != c.sends {
 				t.Errorf("%d sends, want %d", sends, c.sends)
 			}
@@ -139,6 +140,9 @@ func TestCallOutcomes(t *testing.T) {
 	for _, args := range [][]string{{"elsewhere"}, {"ftp://x/"}, {"http://[x/"}, {peer.URL, "-H", "nonsense"}, {peer.URL, "-H", "X Y: a"}, {peer.URL, "-H", "X: a\r\nY: b"}, {peer.URL, "-H", ": a"}, {peer.URL, "-H", "X\u00e9;"}, {peer.URL, "--max-time", "-1"}, {peer.URL, "--obligation", "x"}} {
 		runWith(t, "", append([]string{"get", "-p", peers}, args...)...).want(t, exitUsage)
 	}
+	runWith(t, "", "get").want(t, exitUsage, "which URL? Usage: fedhttp get URL [flags]\n")
+	runWith(t, "", "get", "-p", peers, "").want(t, exitUsage, "which URL?")
+	runWith(t, "", "get", "-p", peers, peer.URL, "more").want(t, exitUsage, `want one URL only, and not "more" too`)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var out strings.Builder

@@ -24,7 +24,7 @@ func TestCallWaits(t *testing.T) {
 		logs, code = &lockedBuffer{}, make(chan int, 1)
 		go func() { code <- run(ctx, args, streams{strings.NewReader(""), logs, logs}) }()
 		eventually(t, func() bool {
-			return strings.Contains(logs.String(), `waiting for the policy of org-b for "summarize" in `)
+			return strings.Contains(logs.String(), "no policy is in the file") && strings.Contains(logs.String(), `waiting for the policy of org-b for "summarize" in `)
 		})
 		return logs, code
 	}

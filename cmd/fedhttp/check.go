@@ -18,7 +18,7 @@ calls to it are made, with the defaults in place.
 Where the file has faults, each is written to stderr as file:line:column, with the
 field and what was expected, and the exit code is 1.`,
 		Example: "  fedhttp check peers.yaml",
-		Args:    cobra.ExactArgs(1),
+		Args:    one("FILE"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			peers, err := fedconfig.Load(args[0])
 			if err := reportFaults(err, std.err); err != nil {

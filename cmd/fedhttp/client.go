@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -77,6 +78,17 @@ func (c *client) transport(t *telemetry, logger *slog.Logger, stderr io.Writer, 
 		return nil, failed(err)
 	}
 	return transport, nil
+}
+
+// remedied is err with the flag that mends it, where one was not given.
+func (c *client) remedied(err error, d fedhttp.Decision) error {
+	switch {
+	case d.Outcome == fedhttp.OutcomePolicyUnresolved && c.policiesFile == "":
+		return fmt.Errorf("%w; without --policies there is none", err)
+	case d.Reason == fedhttp.ReasonNoAnchorSource:
+		return fmt.Errorf("%w; without --anchors nothing is ever sent again", err)
+	}
+	return err
 }
 
 // base sends the requests. It asks for no compression by itself: what a peer

@@ -19,7 +19,7 @@ func newAck(access *fleetAccess) *cobra.Command {
 		Long: `Records who has seen to escalations, for the whole fleet. They are listed no more, but
 with --all. Of one that was acknowledged before, the first word stays on record.`,
 		Example: "  fedhttp escalations ack org-b.3f2a... -by alice",
-		Args:    cobra.MinimumNArgs(1),
+		Args:    some("ID"),
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			if by == "" || len(by) > maxShown {
 				return usage("who has seen to it? Give --by NAME, of at most %d bytes", maxShown)

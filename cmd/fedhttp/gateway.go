@@ -36,6 +36,7 @@ type gateway struct {
 	remote    bool   // clients of other machines are served
 	status    http.Handler
 	proxy     *httputil.ReverseProxy
+	client    *client // how it was called
 }
 
 // passage is what one request goes through the gateway with.
@@ -52,8 +53,8 @@ func passageOf(ctx context.Context) passage {
 	return p
 }
 
-func newGateway(t *fedhttp.Transport, peers []fedhttp.Peer, port string, remote bool, logger *slog.Logger) *gateway {
-	g := &gateway{transport: t, port: port, remote: remote, status: fedstatus.Handler(t)}
+func newGateway(t *fedhttp.Transport, peers []fedhttp.Peer, port string, remote bool, logger *slog.Logger, c *client) *gateway {
+	g := &gateway{transport: t, port: port, remote: remote, status: fedstatus.Handler(t), client: c}
 	g.setPeers(peers)
 	g.proxy = &httputil.ReverseProxy{
 		Transport:     t,
@@ -72,7 +73,7 @@ func newGateway(t *fedhttp.Transport, peers []fedhttp.Peer, port string, remote 
 			resp.Header.Set(decisionHeader, decisionField(d))
 			return nil
 		},
-		ErrorHandler: failure,
+		ErrorHandler: g.failure,
 		ErrorLog:     log.New(logWriter{logger}, "", 0),
 	}
 	return g
@@ -101,10 +102,12 @@ func outgoing(r *httputil.ProxyRequest) {
 }
 
 // failure answers for a call that has no response to pass on.
-func failure(w http.ResponseWriter, r *http.Request, err error) {
+func (g *gateway) failure(w http.ResponseWriter, r *http.Request, err error) {
 	var e *fedhttp.Error
 	if errors.As(err, &e) {
-		problemOf(e).write(w, e.Decision.RetryAt)
+		p := problemOf(e)
+		p.Detail = plain(g.client.remedied(e, e.Decision).Error())
+		p.write(w, e.Decision.RetryAt)
 		return
 	}
 	p := refuse(http.StatusBadGateway, plain(err.Error()))
@@ -239,6 +242,9 @@ func (g *gateway) pass(w http.ResponseWriter, r *http.Request) *problem {
 	}
 	if field := t.routes.overridden(r.Method, u, task); field != "" {
 		return refuse(http.StatusForbidden, plain(field)+" is not what the file of peers says of this request")
+	}
+	if g.client.policiesFile == "" { // no policy can come
+		task.PolicyDeadline, given = time.Now(), true
 	}
 	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 	through := passage{t, u, here{r.Host, g.port, g.remote}}

@@ -284,7 +284,7 @@ func TestStatusPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer transport.Close()
-	g := newGateway(transport, nil, "0", true, slog.New(slog.DiscardHandler))
+	g := newGateway(transport, nil, "0", true, slog.New(slog.DiscardHandler), &client{})
 	for from, want := range map[string]int{"127.0.0.1:1234": 200, "[::1]:1234": 200, "10.0.0.1:1234": 403, "[2001:db8::1]:1234": 403} {
 		r := httptest.NewRequest("GET", statusPath, nil)
 		r.RemoteAddr = from

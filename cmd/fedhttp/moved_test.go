@@ -19,7 +19,7 @@ func TestOriginMoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer transport.Close()
-	g := newGateway(transport, []fedhttp.Peer{{ID: "org-b", Origins: []string{peer.URL}}}, "0", true, slog.New(slog.DiscardHandler))
+	g := newGateway(transport, []fedhttp.Peer{{ID: "org-b", Origins: []string{peer.URL}}}, "0", true, slog.New(slog.DiscardHandler), &client{})
 	w := httptest.NewRecorder()
 	g.ServeHTTP(w, httptest.NewRequest("GET", "/org-b/x", nil))
 	a := answer{Response: w.Result(), body: w.Body.String()}

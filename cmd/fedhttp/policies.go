@@ -187,13 +187,19 @@ func (w *policyWatch) load() error {
 	if err == nil {
 		err = w.take(now)
 	}
+	if err != nil {
+		return err
+	}
 	w.seen = seen
 	w.warn(context.Background())
-	return err
+	return nil
 }
 
 // warn names the peers that are not configured: their policies are nobody's.
 func (w *policyWatch) warn(ctx context.Context) {
+	if len(w.last) == 0 {
+		w.logger.LogAttrs(ctx, slog.LevelWarn, "no policy is in the file, so no task with obligations is sent until one is", slog.String("file", plain(w.path)))
+	}
 	warned := map[string]bool{}
 	for _, p := range w.last {
 		if !warned[p.Peer] && !w.known(p.Peer) {

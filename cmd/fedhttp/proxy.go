@@ -105,7 +105,7 @@ func (c *proxyCommand) run(ctx context.Context) error {
 		return err
 	}
 	_, port, _ := net.SplitHostPort(listener.Addr().String()) // a TCP address has one
-	g := newGateway(transport, c.peers, port, c.allowRemote, logger)
+	g := newGateway(transport, c.peers, port, c.allowRemote, logger, &c.client)
 
 	var watches sync.WaitGroup
 	watching, stopWatching := context.WithCancel(ctx)
@@ -124,6 +124,12 @@ func (c *proxyCommand) run(ctx context.Context) error {
 	}
 	if c.anchors != nil {
 		watches.Go(func() { c.anchors.maintain(watching, transport) })
+	}
+	if c.policiesFile == "" {
+		logger.Info("without --policies no task with obligations is sent that the peer's default terms do not grant")
+	}
+	if c.anchorsFile == "" {
+		logger.Info("without --anchors nothing is ever sent again")
 	}
 	fmt.Fprintf(c.std.out, "http://%s\n", listener.Addr())
 	return c.serve(ctx, g, listener, logger)

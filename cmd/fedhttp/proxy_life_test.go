@@ -125,7 +125,7 @@ func TestProxyStops(t *testing.T) {
 		<-release
 		_, _ = io.WriteString(w, "whole")
 	})
-	p := startProxy(t, "-peers", peersOf(t, peer))
+	p := startProxy(t, "-peers", peersOf(t, peer), "-policies", write(t, "policies.yaml", ""))
 	if a := p.do(t, "GET", healthPath, nil); a.StatusCode != 200 || a.body != "ok\n" {
 		t.Errorf("%d %s", a.StatusCode, a.body)
 	}

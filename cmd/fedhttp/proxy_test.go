@@ -128,6 +128,28 @@ func (a *answer) problem(t *testing.T) (p problem) {
 	return p
 }
 
+// TestProxyNamesFlags: what is not there because of how the gateway was called is not
+// waited for, and the answer says which flag it is for.
+func TestProxyNamesFlags(t *testing.T) {
+	t.Parallel()
+	gone := fedtest.NewPeer(fedtest.Config{})
+	gone.Close()
+	p := startProxy(t, "-peers", peersOf(t, gone))
+	for _, flag := range []string{"policies", "anchors"} {
+		if !strings.Contains(p.logs.String(), "without --"+flag+" ") {
+			t.Errorf("the log does not name --%s: %s", flag, p.logs)
+		}
+	}
+	a := p.do(t, "GET", "/org-b/", nil)
+	if got := a.problem(t); got.Reason != "no_anchor_source" || !strings.HasSuffix(got.Detail, "; without --anchors nothing is ever sent again") {
+		t.Errorf("%+v", got)
+	}
+	a = p.do(t, "GET", "/org-b/", nil, headerCapability, "c", headerObligations, "residency=eu", headerPolicyWait, "1h")
+	if got := a.problem(t); got.Outcome != "policy_unresolved" || !strings.HasSuffix(got.Detail, "; without --policies there is none") {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestProxyDecisions(t *testing.T) {
 	t.Parallel()
 	peer := newPeer(t, fedtest.Config{Handler: http.HandlerFunc(echo)})
