@@ -27,7 +27,8 @@ func (a fixedAnchor) FetchAnchor(context.Context, string) (fedhttp.Anchor, error
 	return fedhttp.Anchor(a), nil
 }
 
-func putIntoClient(registryURL string, book *fedhttp.PolicyBook, anchors fedhttp.AnchorSource, use func(*http.Client) error) error {
+func putIntoClient(registryURL string, anchors fedhttp.AnchorSource, use func(*http.Client, *fedhttp.PolicyBook) error) error {
+	book := &fedhttp.PolicyBook{} // one for all peers, empty at first
 	transport, err := fedhttp.NewTransport(fedhttp.Config{
 		Book:    book,    // what is advertised and agreed; your gossip and negotiator write to it
 		Anchors: anchors, // fetches a peer's trust anchor; without it nothing is ever resent
@@ -46,7 +47,7 @@ func putIntoClient(registryURL string, book *fedhttp.PolicyBook, anchors fedhttp
 	client := &http.Client{Transport: transport}
 
 	defer client.CloseIdleConnections()
-	return use(client)
+	return use(client, book)
 }
 
 func withTask(ctx context.Context) context.Context {
@@ -98,13 +99,11 @@ func Example() {
 		},
 	})
 	defer peer.Close()
-	book := &fedhttp.PolicyBook{}
-	if err := agree(book, digest); err != nil {
-		fmt.Println(err)
-		return
-	}
 	anchors := fixedAnchor{Version: peer.Anchor().Version}
-	err := putIntoClient(peer.URL, book, anchors, func(client *http.Client) error {
+	err := putIntoClient(peer.URL, anchors, func(client *http.Client, book *fedhttp.PolicyBook) error {
+		if err := agree(book, digest); err != nil {
+			return err
+		}
 		for _, scope := range []string{"dataset-3", "dataset-12", "dataset-12"} {
 			req, err := http.NewRequestWithContext(withTask(context.Background()), http.MethodPost, peer.URL+"/v1/tasks", strings.NewReader("{}"))
 			if err != nil {
