@@ -36,6 +36,7 @@ type attempt struct {
 	err      error
 	reading  reading
 	delivery Delivery
+	early    bool // the answer was read before anything of the request was written; under fence.mu
 	traced   bool // the fence is the trace of its context
 	expired  bool // AttemptTimeout ended it
 	degraded bool
@@ -125,6 +126,10 @@ func (c *call) roundTrip(a *attempt) (*http.Response, error) {
 	case a.fence.isStopped():
 		closeBody(resp.Body)
 		return nil, errResendStopped
+	case a.isEarly():
+		a.fence.shut()
+		closeBody(resp.Body)
+		return nil, errEarlyAnswer
 	case resp.Body == nil:
 		resp.Body = http.NoBody
 	}

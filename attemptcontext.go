@@ -46,7 +46,7 @@ func (c *keyCatcher) Value(key any) any {
 
 // open makes the attempt a context below parent.
 func (a *attempt) open(parent context.Context) context.Context {
-	a.trace.GetConn, a.trace.GotConn = a.getConn, a.gotConn
+	a.trace.GetConn, a.trace.GotConn, a.trace.GotFirstResponseByte = a.getConn, a.gotConn, a.gotFirstByte
 	if traceKey == nil || httptrace.ContextClientTrace(parent) != nil {
 		// The caller's own trace goes on hearing what happens. Below, the lookup finds
 		// the parent's.
@@ -65,6 +65,20 @@ func (a *attempt) gotConn(info httptrace.GotConnInfo) {
 		return
 	}
 	a.fence.gotConn(info, a.cancel)
+}
+
+// gotFirstByte is called where nothing more is read meanwhile. Later the answer that
+// is due may have been read as well.
+func (a *attempt) gotFirstByte() {
+	a.fence.mu.Lock()
+	defer a.fence.mu.Unlock()
+	a.early = a.fence.early()
+}
+
+func (a *attempt) isEarly() bool {
+	a.fence.mu.Lock()
+	defer a.fence.mu.Unlock()
+	return a.early
 }
 
 // cancel ends the attempt's context.

@@ -49,6 +49,8 @@ func (f *fence) fresh() bool {
 
 var errResendStopped = errors.New("the connection ended and the request may have left; another send of it by net/http was stopped")
 
+var errEarlyAnswer = errors.New("an answer came before anything of the request was sent: it answers another one")
+
 var errRefused = errors.New("the peer refused the HTTP/2 stream")
 
 // getConn and gotConn are the hooks of the attempt that is ended by cancel.
@@ -111,6 +113,22 @@ func (f *fence) isStopped() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.stopped
+}
+
+// early reports whether the answer that begins, on HTTP/1, was read before anything of
+// the request was written: then it answers another one. A peer, or what is in front of
+// it, that answers once too often makes net/http take that for the answer to whatever
+// is sent next. f.mu is held.
+func (f *fence) early() bool {
+	return f.conn != nil && !f.http2 && f.conn.silent(f.mark)
+}
+
+// shut ends the connection: the answer that is due on it would be taken for that of
+// yet another request.
+func (f *fence) shut() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	shut(f.conn, f.last)
 }
 
 // unsent seals the last connection, and reports whether nothing of the request

@@ -61,6 +61,7 @@ type countedConn struct {
 	started uint64 // writes begun
 	writing int    // writes under way
 	written uint64 // bytes that the connection below took
+	heard   uint64 // what written was when something was read last, and more where a write was under way
 	sealed  bool
 	closed  bool
 	http2   bool   // HTTP/2 is spoken on it: so said its first bytes, or the TLS above
@@ -124,11 +125,12 @@ func (c *countedConn) ReadFrom(r io.Reader) (int64, error) {
 
 func (c *countedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if err != nil {
-		c.mu.Lock()
-		c.note(err)
-		c.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n > 0 {
+		c.heard = c.written + uint64(c.writing)
 	}
+	c.note(err)
 	return n, err
 }
 
@@ -158,6 +160,14 @@ func (c *countedConn) bytesWritten() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.written
+}
+
+// silent reports whether nothing has been read since the count stood at mark and
+// something was written.
+func (c *countedConn) silent(mark uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.heard <= mark
 }
 
 // seal lets nothing leave any more, and reports whether nothing has since the
