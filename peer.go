@@ -114,7 +114,7 @@ type peer struct {
 
 // task returns the Task of the request: its own, completed by its route's.
 func (p *peer) task(req *http.Request) *Task {
-	task := taskOf(req.Context())
+	task := carriedTask(req)
 	if p.routes != nil {
 		task = p.routes.complete(task, req)
 	}

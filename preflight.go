@@ -84,7 +84,7 @@ func (f *preflight) detail() *details {
 func (f *preflight) begin(req *http.Request, at *place) {
 	f.Context, f.place = callersContext(req.Context()), at
 	if f.peer == nil {
-		f.task = taskOf(f.Context)
+		f.task = carriedTask(req)
 		return
 	}
 	f.task = f.peer.task(req)

@@ -3,6 +3,7 @@ package fedhttp
 import (
 	"context"
 	"maps"
+	"net/http"
 	"time"
 )
 
@@ -25,7 +26,8 @@ func (t Terms) Grants(obligations Terms) bool {
 
 // Task says what a request is for. It travels in the request's context
 // ([ContextWithTask]) or comes from the peer's [Route] that the request
-// matches. A Task is not changed by this package and must not be changed by
+// matches; a request that http.Client makes to follow a redirect is of the same
+// Task, wherever it leads. A Task is not changed by this package and must not be changed by
 // its owner while a request that carries it is in flight.
 type Task struct {
 	// ID names the task in spans, denials and escalations. It is not sent to
@@ -69,6 +71,18 @@ func taskOf(ctx context.Context) *Task {
 		return task
 	}
 	return &noTask
+}
+
+// carriedTask returns the task that a request brings with it: its context's, or where
+// http.Client has made it to follow a redirect, that of the request that was redirected.
+// That one may have got it from a route that the place which the peer has chosen lacks.
+func carriedTask(req *http.Request) *Task {
+	if from := req.Response; from != nil && from.Request != nil {
+		if c := callOf(from.Request.Context()); c != nil {
+			return c.task
+		}
+	}
+	return taskOf(req.Context())
 }
 
 // detached is the context that the sinks and resolvers of our own side get: what

@@ -418,7 +418,7 @@ func (t *Transport) preflight(req *http.Request, at *place, unknown Reason) (*ca
 //
 //go:noinline
 func (t *Transport) passes(req *http.Request) bool {
-	return t.unlisted == PassUnlisted && t.lifetime.Err() == nil && len(taskOf(req.Context()).Obligations) == 0
+	return t.unlisted == PassUnlisted && t.lifetime.Err() == nil && len(carriedTask(req).Obligations) == 0
 }
 
 // ofNoCall is req, which may have been made with the context of a response: the one
