@@ -68,7 +68,7 @@ func (c *call) send() {
 	copyRequest(ctx, &a.request, c.in)
 	a.request.Body = nil // the call's, until it is handed over
 	c.headers(ctx, a)
-	a.request.Body = c.body.take(a)
+	c.body.hand(a)
 	begun := p.clocks.start(a)
 
 	a.resp, a.err = c.roundTrip(a) //nolint:bodyclose // handed over to the caller, or discarded
@@ -216,7 +216,8 @@ func (c *call) judge(a *attempt) {
 	}
 }
 
-// ownDoing says how our own side ended the attempt, ReasonNone where it did not.
+// ownDoing says how our own side ended the attempt, ReasonNone where it did not, and by
+// what error where the attempt's does not say so.
 // A deadline is not that: nobody has walked away, and what became of the request
 // matters.
 func (c *call) ownDoing(a *attempt) refusal {
@@ -224,8 +225,12 @@ func (c *call) ownDoing(a *attempt) refusal {
 	case a.err == nil:
 	case errors.Is(c.Err(), context.Canceled):
 		return refusal{outcome: OutcomeCanceled, reason: ReasonContextEnded}
-	case c.body.unread != nil && c.body.unread.hasFailed():
-		return refusal{outcome: OutcomeCanceled, reason: ReasonBodyFailed}
+	case c.body.watched.failed() != nil:
+		own := refusal{outcome: OutcomeCanceled, reason: ReasonBodyFailed}
+		if a.fence.isStopped() {
+			own.err = c.body.watched.failed() // a.err says what came of it, and not this
+		}
+		return own
 	case a.delivery != DeliveryNotDelivered:
 	case errors.Is(a.err, ErrPeerUntrusted):
 		return refusal{outcome: OutcomePeerUnavailable, reason: ReasonPeerUntrusted}

@@ -174,7 +174,11 @@ func (c *call) conclude() refusal {
 	a := c.last
 	a.slot.release(c.tally(a))
 	if own := c.ownDoing(a); !own.ok() {
-		own.err = c.failure(a)
+		if err := c.failure(a); own.err == nil {
+			own.err = err
+		} else {
+			own.err = &joined{own.err, err}
+		}
 		return own
 	}
 	switch a.verdict {

@@ -196,7 +196,7 @@ func (l *clockLane) ring() {
 	l.unlock()
 	for _, a := range over {
 		a.cancel()
-		if body, ok := a.request.Body.(*unreadBody); ok {
+		if body, ok := a.request.Body.(*watchedBody); ok {
 			body.abandon()
 		}
 	}

@@ -174,7 +174,8 @@ const (
 	// ReasonBadRequest: the request cannot be sent as it is: its method, header or
 	// trailer is malformed. [canceled]
 	ReasonBadRequest
-	// ReasonBodyFailed: reading the request's body failed. [canceled]
+	// ReasonBodyFailed: reading the request's body failed, or it has not the length
+	// that ContentLength says. Bytes may have left. [canceled]
 	ReasonBodyFailed
 )
 

@@ -1,6 +1,7 @@
 package fedhttp
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -126,28 +127,61 @@ func TestDrainOfABlockingBody(t *testing.T) {
 	})
 }
 
-// An upload that makes progress does not run into AttemptTimeout.
+// An upload that makes progress does not run into AttemptTimeout, whatever body it is
+// of: also the one that net/http asks for where it sends by itself again.
 func TestUploadThatTakesItsTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bPeer
-		p.Retry.AttemptTimeout = time.Second
-		tr := bubbleTransport(t, Config{Peers: []Peer{p}, Base: roundTripFunc(func(req *http.Request) (*http.Response, error) {
-			if _, err := io.Copy(io.Discard, req.Body); err != nil {
-				return nil, err
+	for name, change := range map[string]func(*http.Request){
+		"a stream": func(*http.Request) {},
+		"GetBody": func(r *http.Request) {
+			r.GetBody = func() (io.ReadCloser, error) { return &slowBody{left: 10}, nil }
+		},
+		"GetBody of the base": func(r *http.Request) {
+			r.GetBody = func() (io.ReadCloser, error) { return &slowBody{left: 10}, nil }
+		},
+		"in memory, large": func(r *http.Request) {
+			again, err := http.NewRequest(http.MethodPost, "https://b.example/v1", bytes.NewReader(make([]byte, 10<<20)))
+			if err != nil {
+				t.Fatal(err)
 			}
-			if err := context.Cause(req.Context()); err != nil {
-				return nil, err
-			}
-			return answer(req, 200, http.NoBody), nil
-		})})
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://b.example/v1", &slowBody{left: 10})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := tr.RoundTrip(req); err != nil {
-			t.Errorf("after 10 reads of 0.9 s each: %v", err)
-		}
-	})
+			r.Body, r.GetBody, r.ContentLength = again.Body, again.GetBody, again.ContentLength
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := bPeer
+				p.Retry.AttemptTimeout = time.Second
+				tr := bubbleTransport(t, Config{Peers: []Peer{p}, Base: roundTripFunc(func(req *http.Request) (*http.Response, error) {
+					body := req.Body
+					if name == "GetBody of the base" {
+						body.Close()
+						var err error
+						if body, err = req.GetBody(); err != nil {
+							return nil, err
+						}
+					}
+					defer body.Close()
+					for some, err := make([]byte, 1<<20), error(nil); err == nil; {
+						if name == "in memory, large" {
+							time.Sleep(900 * time.Millisecond) // the peer takes no more at once
+						}
+						_, err = body.Read(some)
+					}
+					if err := context.Cause(req.Context()); err != nil {
+						return nil, err
+					}
+					return answer(req, 200, http.NoBody), nil
+				})})
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://b.example/v1", &slowBody{left: 10})
+				if err != nil {
+					t.Fatal(err)
+				}
+				change(req)
+				if _, err := tr.RoundTrip(req); err != nil {
+					t.Errorf("after 10 reads of 0.9 s each: %v", err)
+				}
+			})
+		})
+	}
 }
 
 type slowBody struct{ left int }

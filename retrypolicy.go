@@ -26,9 +26,10 @@ type RetryPolicy struct {
 	MinRefreshInterval time.Duration
 	// AttemptTimeout bounds the time from sending to the response's header, and
 	// what this package itself reads of a body. It begins anew whenever net/http
-	// reads from a body without GetBody, so a long upload may take its time; one that
-	// has nothing to read for so long is closed. Zero: 1 min. An attempt that runs into it after bytes may have left is ambiguous,
-	// so it should be longer than the peer may take.
+	// reads from the request's body, so a long upload may take its time; one that has
+	// nothing to read for so long is closed. (A body in memory of at most 64 KiB with a
+	// GetBody is sent at once.) Zero: 1 min. An attempt that runs into it after bytes
+	// may have left is ambiguous, so it should be longer than the peer may take.
 	AttemptTimeout time.Duration
 	// BudgetRatio is how many resends the peer's calls earn: 0.1 is one for ten
 	// calls. Ten more are in reserve. Zero: 0.1. A resend after a newer anchor
