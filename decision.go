@@ -171,8 +171,9 @@ const (
 	ReasonContextEnded
 	// ReasonClosed: the Transport was closed. [canceled, policy_unresolved]
 	ReasonClosed
-	// ReasonBadRequest: the request cannot be sent as it is: its method, header or
-	// trailer is malformed. [canceled]
+	// ReasonBadRequest: the request cannot be sent as it is: its method, path, query,
+	// header or trailer is malformed, or its ContentLength or TransferEncoding is not
+	// one that a body can have. [canceled]
 	ReasonBadRequest
 	// ReasonBodyFailed: reading the request's body failed, or it has not the length
 	// that ContentLength says. Bytes may have left. [canceled]

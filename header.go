@@ -1,6 +1,7 @@
 package fedhttp
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -105,20 +106,63 @@ func isHeaderValue(s string) bool {
 	return true
 }
 
-// sendable reports whether net/http would send the request's method, header and
-// trailer at all, and refuses in its words. That is the caller's own mistake; seen from
-// outside it would be an error of which nothing is known. It returns the letters
-// with which the header's fields begin, so that it need not be looked through again.
+// sendable reports whether net/http would send the request at all, over HTTP/1 and
+// HTTP/2, as far as that can be seen beforehand. That it would not is the caller's own
+// mistake; seen from outside it would be an error of which nothing is known, or one
+// that proves that nothing was delivered. It returns the letters with which the
+// header's fields begin, so that it need not be looked through again.
 func sendable(req *http.Request) (letters uint32, err error) {
-	if req.Method != "" && !isToken(req.Method) {
+	switch {
+	case req.Method != "" && !isToken(req.Method):
 		return 0, fmt.Errorf("net/http: invalid method %s", quote(req.Method))
-	}
-	if len(req.Trailer) > 0 {
-		if _, err := sendableFields("trailer", req.Trailer); err != nil {
+	case !isPath(req.URL.Path):
+		return 0, errors.New("net/http: the URL's path does not begin with a slash")
+	case !isQuery(req.URL.RawQuery):
+		return 0, errors.New("net/http: can't write control character in Request.URL")
+	case req.Body == nil && req.ContentLength != 0 || req.ContentLength < -1:
+		return 0, fmt.Errorf("net/http: ContentLength %d is not that of the body", req.ContentLength)
+	case len(req.TransferEncoding) > 0 && !isFraming(req):
+		return 0, fmt.Errorf("net/http: unsupported transfer encoding %s", quote(strings.Join(req.TransferEncoding, ", ")))
+	case len(req.Trailer) > 0:
+		if err := sendableTrailer(req.Trailer); err != nil {
 			return 0, err
 		}
 	}
 	return sendableFields("header", req.Header)
+}
+
+// isPath reports whether a request's line can have the path, which is escaped there.
+// Through a proxy one without a slash would be of another host.
+func isPath(path string) bool { return path == "" || path[0] == '/' || path == "*" }
+
+// isQuery reports whether a request's line can have the query, which stands there as it is.
+func isQuery(query string) bool { return strings.IndexByte(query, '\t') < 0 && isHeaderValue(query) }
+
+// isFraming reports whether the request's TransferEncoding says where its body ends.
+// Over HTTP/1 the peer would take the body for another request otherwise.
+func isFraming(req *http.Request) bool {
+	if len(req.TransferEncoding) > 1 {
+		return false
+	}
+	switch req.TransferEncoding[0] {
+	case "chunked":
+		return true
+	case "identity":
+		return req.ContentLength > 0 || req.Body == nil || req.Body == http.NoBody
+	}
+	return false
+}
+
+// sendableTrailer is sendableFields, less those that a trailer cannot have.
+func sendableTrailer(trailer http.Header) error {
+	for name := range trailer {
+		switch http.CanonicalHeaderKey(name) {
+		case "Transfer-Encoding", "Trailer", "Content-Length":
+			return fmt.Errorf("net/http: invalid trailer field name %s", quote(name))
+		}
+	}
+	_, err := sendableFields("trailer", trailer)
+	return err
 }
 
 func sendableFields(kind string, h http.Header) (letters uint32, err error) {
