@@ -225,6 +225,8 @@ func (c *call) ownDoing(a *attempt) refusal {
 	case a.err == nil:
 	case errors.Is(c.Err(), context.Canceled):
 		return refusal{outcome: OutcomeCanceled, reason: ReasonContextEnded}
+	case c.requestCanceled():
+		return refusal{OutcomeCanceled, ReasonContextEnded, errRequestCanceled}
 	case c.body.watched.failed() != nil:
 		own := refusal{outcome: OutcomeCanceled, reason: ReasonBodyFailed}
 		if a.fence.isStopped() {

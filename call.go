@@ -112,6 +112,8 @@ func (c *call) dispatch() refusal {
 	switch {
 	case c.Err() != nil: // nothing has left yet, so it is not for the breaker or an operator
 		return refusal{OutcomeCanceled, ReasonContextEnded, contextError(c)}
+	case c.requestCanceled():
+		return refusal{OutcomeCanceled, ReasonContextEnded, errRequestCanceled}
 	case !r.ok():
 		return r
 	}

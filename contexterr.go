@@ -2,8 +2,10 @@ package fedhttp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
+	"time"
 
 	"github.com/fedhttp/fedhttp/internal/redact"
 )
@@ -23,6 +25,22 @@ func contextError(ctx context.Context) error {
 		return err
 	}
 	return &ctxError{err, cause}
+}
+
+// errRequestCanceled is of a call whose Request.Cancel its caller has closed.
+var errRequestCanceled = &ctxError{context.Canceled, errors.New("Request.Cancel was closed")}
+
+// requestCanceled reports whether the caller has closed the request's Cancel, which
+// net/http still heeds. http.Client closes one of its own when its Timeout is over,
+// which is the context's deadline as well: nobody has walked away then.
+func (c *call) requestCanceled() bool {
+	select {
+	case <-c.in.Cancel:
+		deadline, ok := c.Deadline()
+		return !ok || time.Now().Before(deadline)
+	default:
+		return false
+	}
 }
 
 // redacted returns err with its URL, where it has one, without userinfo and

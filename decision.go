@@ -167,7 +167,8 @@ const (
 	// ReasonReceiptMissing: RequireReceipt, and a success without one. [policy_mismatch]
 	ReasonReceiptMissing
 
-	// ReasonContextEnded: the call's context ended. [canceled, policy_unresolved]
+	// ReasonContextEnded: the call's context ended, or its caller has closed the
+	// request's Cancel. [canceled, policy_unresolved]
 	ReasonContextEnded
 	// ReasonClosed: the Transport was closed. [canceled, policy_unresolved]
 	ReasonClosed

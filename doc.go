@@ -52,6 +52,12 @@
 // events (net/http/httptrace) nothing is ever proven, so nothing is resent after
 // an error, and what such a base sends again by itself is its own affair.
 //
+// # Ending a call
+//
+// A call ends with the context of its request. Request.Cancel, which is deprecated, is
+// heeded as net/http does while the request is on its way, and before it is sent or
+// sent again; a hold and a fetch of an anchor do not end with it.
+//
 // # Concurrency
 //
 // Everything exported is safe for concurrent use unless its documentation says

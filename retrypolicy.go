@@ -104,8 +104,11 @@ func (c *call) loop() {
 // ended is why the call stops when its context does: by the caller's own doing,
 // or for want of time.
 func (c *call) ended() refusal {
-	if errors.Is(c.Err(), context.Canceled) {
+	switch {
+	case errors.Is(c.Err(), context.Canceled):
 		return refusal{OutcomeCanceled, ReasonContextEnded, contextError(c)}
+	case c.requestCanceled():
+		return refusal{OutcomeCanceled, ReasonContextEnded, errRequestCanceled}
 	}
 	return refusal{OutcomeRoutingFailed, ReasonDeadline, contextError(c)}
 }
@@ -156,7 +159,7 @@ func (c *call) mayResend() refusal {
 	switch {
 	case a.reason != ReasonNone:
 		return stop(a.reason)
-	case c.Err() != nil:
+	case c.Err() != nil, c.requestCanceled():
 		return c.ended()
 	case c.t.anchors == nil:
 		return stop(ReasonNoAnchorSource)
@@ -280,10 +283,12 @@ func (c *call) pause(wait time.Duration) refusal {
 	select {
 	case <-timer.C:
 	case <-c.Done():
+	case <-c.in.Cancel:
+		return c.ended()
 	case <-c.t.lifetime.Done():
 		return refusal{OutcomeCanceled, ReasonClosed, ErrClosed}
 	}
-	if c.Err() != nil { // also where both came at once
+	if c.Err() != nil || c.requestCanceled() { // also where both came at once
 		return c.ended()
 	}
 	return refusal{}
