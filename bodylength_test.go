@@ -71,7 +71,7 @@ func TestBodyOfAnotherLength(t *testing.T) {
 					if d := fault.Decision; d.Outcome != fedhttp.OutcomeCanceled || d.Attempts != 1 || d.Escalated || d.Evidence != nil {
 						t.Errorf("%+v", d)
 					}
-					if !strings.Contains(strings.ToLower(err.Error()), "length") && !(http2 && length == "shorter") {
+					if !strings.Contains(strings.ToLower(err.Error()), "length") && (!http2 || length == "longer") {
 						t.Errorf("the error does not say what is wrong: %v", err)
 					}
 					if s := tr.Status()[0]; s.Breaker != "closed" {
@@ -180,7 +180,7 @@ func TestWatchedGetBody(t *testing.T) {
 				}
 				req.ContentLength = 4
 				req.GetBody = func() (io.ReadCloser, error) { asked++; return test.next(), nil }
-				_, err = tr.RoundTrip(req) //nolint:bodyclose // there is none
+				_, err = tr.RoundTrip(req)
 				var fault *fedhttp.Error
 				if !errors.As(err, &fault) || fault.Decision.Outcome != test.want || fault.Decision.Attempts != 1 {
 					t.Errorf("RoundTrip: %v, want %v", err, test.want)
@@ -207,7 +207,7 @@ func TestShortBodyRefused(t *testing.T) {
 	req := requestOf(http.MethodPost, peer.url)
 	req.Body, req.ContentLength = io.NopCloser(strings.NewReader("short")), 10
 	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("short")), nil }
-	_, err := tr.RoundTrip(req) //nolint:bodyclose // there is none
+	_, err := tr.RoundTrip(req)
 	var fault *fedhttp.Error
 	if !errors.As(err, &fault) || fault.Decision.Reason != fedhttp.ReasonBodyFailed || fault.Decision.Attempts != 1 {
 		t.Fatalf("RoundTrip: %v, want canceled (body_failed)", err)

@@ -35,7 +35,7 @@ var errRequestCanceled = &ctxError{context.Canceled, errors.New("Request.Cancel 
 // which is the context's deadline as well: nobody has walked away then.
 func (c *call) requestCanceled() bool {
 	select {
-	case <-c.in.Cancel:
+	case <-c.in.Cancel: //nolint:staticcheck // see above
 		deadline, ok := c.Deadline()
 		return !ok || time.Now().Before(deadline)
 	default:

@@ -29,7 +29,7 @@ func TestRequestCancel(t *testing.T) {
 	const never = time.Duration(-1) // but by the base
 	hang := func(req *http.Request) (*http.Response, error) {
 		select {
-		case <-req.Cancel:
+		case <-req.Cancel: //nolint:staticcheck // as net/http does
 			return nil, errors.New("net/http: request canceled")
 		case <-req.Context().Done():
 			return nil, req.Context().Err()

@@ -283,7 +283,7 @@ func (c *call) pause(wait time.Duration) refusal {
 	select {
 	case <-timer.C:
 	case <-c.Done():
-	case <-c.in.Cancel:
+	case <-c.in.Cancel: //nolint:staticcheck // see requestCanceled
 		return c.ended()
 	case <-c.t.lifetime.Done():
 		return refusal{OutcomeCanceled, ReasonClosed, ErrClosed}
