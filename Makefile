@@ -82,8 +82,8 @@ $(GOLANGCI): tools/lint/go.mod tools/lint/go.sum
 	wait "$$build"
 	@touch "$@"
 
-gates: ## the exact allocation counts, which the race detector would change
-	@go test -count=1 -run Allocs .
+gates: ## the exact allocation counts and the memory of held tasks, which the race detector would change
+	@go test -count=1 -run 'Allocs|HeldMemory' .
 
 bench-check: ## what fedhttp costs beside otelhttp and what one builds today, in pairs (about 1 min)
 	@go run -C bench ./cmd/measure gate

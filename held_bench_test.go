@@ -15,7 +15,7 @@ import (
 
 // maxHeldBytes is what a held task may take, with the http.Client call that it
 // stands in.
-const maxHeldBytes = 6<<10 + 64 // 6 KiB, and by how much two runs differ
+const maxHeldBytes = 6 << 10
 
 // held is many tasks that wait for one policy.
 type held struct {

@@ -92,6 +92,7 @@ func (f *preflight) wait(alarm *alarm, late Reason) refusal {
 		watch := f.t.book.watch(f.peer.ID, f.task.Capability)
 		r, over := f.look(alarm, late, &turn)
 		if !over {
+			f.warrant = nil // of which many sleepers would have as many; the next look has its own
 			f.sleep(watch.changed(), alarm.rung, turn)
 		}
 		f.t.book.unwatch(watch)
@@ -108,8 +109,10 @@ func (f *preflight) look(alarm *alarm, late Reason, turn *time.Time) (r refusal,
 	now := time.Now()
 	switch {
 	case f.Err() != nil:
+		_ = f.consult(now) // for the decision
 		return refusal{OutcomePolicyUnresolved, ReasonContextEnded, contextError(f.Context)}, true
 	case f.t.lifetime.Err() != nil:
+		_ = f.consult(now)
 		return refusal{OutcomePolicyUnresolved, ReasonClosed, ErrClosed}, true
 	}
 	r = f.authorize(now)

@@ -128,8 +128,7 @@ func (f *preflight) clear() refusal {
 // authorize looks the task's policy up anew, before every send: what was agreed
 // a moment ago may have been revoked, denied or have expired. It never waits.
 func (f *preflight) authorize(now time.Time) refusal {
-	auth, err := f.t.book.Authorize(f.peer.ID, *f.task, f.peer.DefaultTerms, now)
-	f.warrant = warrantOf(auth)
+	err := f.consult(now)
 	if err == ErrTaskRequired { //nolint:errorlint // our own sentinel, as it is
 		return refusal{outcome: OutcomeTaskRequired, reason: ReasonNoCapability}
 	}
@@ -148,10 +147,17 @@ func (f *preflight) authorize(now time.Time) refusal {
 	if err != nil {
 		return refusal{outcome: OutcomePolicyUnresolved, reason: unresolvedReason(err)}
 	}
-	if auth.Basis != BasisNoObligation {
+	if f.warrant.Basis != BasisNoObligation {
 		f.peer.told.resolved(f.task.Capability)
 	}
 	return refusal{}
+}
+
+// consult asks the book under what the task may go out, or may not yet.
+func (f *preflight) consult(now time.Time) error {
+	auth, err := f.t.book.Authorize(f.peer.ID, *f.task, f.peer.DefaultTerms, now)
+	f.warrant = warrantOf(auth)
+	return err
 }
 
 // unresolvedReason returns why the book has not authorized a task.
