@@ -27,8 +27,9 @@ func (t Terms) Grants(obligations Terms) bool {
 // Task says what a request is for. It travels in the request's context
 // ([ContextWithTask]) or comes from the peer's [Route] that the request
 // matches; a request that http.Client makes to follow a redirect is of the same
-// Task, wherever it leads. A Task is not changed by this package and must not be changed by
-// its owner while a request that carries it is in flight.
+// Task, wherever it leads, and what its own context says adds up with that. A Task is
+// not changed by this package and must not be changed by its owner while a request that
+// carries it is in flight.
 type Task struct {
 	// ID names the task in spans, denials and escalations. It is not sent to
 	// the peer. Optional.
@@ -73,17 +74,27 @@ func taskOf(ctx context.Context) *Task {
 	return &noTask
 }
 
-// carriedTask returns the task that a request brings with it: its context's, or where
-// http.Client has made it to follow a redirect, that of the request that was redirected.
-// That one may have got it from a route that the place which the peer has chosen lacks.
+// carriedTask returns the task that a request brings with it: its context's, completed,
+// where http.Client has made it to follow a redirect, by that of the request that was
+// redirected. That one may have got it from a route that the place which the peer has
+// chosen lacks. In between may be places that are no peer's.
 func carriedTask(req *http.Request) *Task {
-	if from := req.Response; from != nil && from.Request != nil {
-		if c := callOf(from.Request.Context()); c != nil {
-			return c.task
+	task, from := taskOf(req.Context()), req.Response
+	for range maxVia {
+		if from == nil || from.Request == nil {
+			break
 		}
+		if c := callOf(from.Request.Context()); c != nil {
+			return task.withDefaults(c.task)
+		}
+		from = from.Request.Response
 	}
-	return taskOf(req.Context())
+	return task
 }
+
+// maxVia is how many redirects in a row http.Client follows; whoever makes a request by
+// hand may have made a ring of them.
+const maxVia = 10
 
 // detached is the context that the sinks and resolvers of our own side get: what
 // they send, perhaps through the same Transport, is neither the task nor the call.
@@ -97,9 +108,9 @@ func (d detached) Value(key any) any {
 	return d.Context.Value(key)
 }
 
-// withDefaults fills the fields that t leaves open from a route's defaults.
-// Obligations add up, and t's value wins where both name a key: a caller can
-// say more than its route, but silence never takes an obligation away.
+// withDefaults fills the fields that t leaves open from a route's defaults, or from the
+// task of a request that was redirected. Obligations add up, and t's value wins where
+// both name a key: a caller can say more, but silence never takes an obligation away.
 func (t *Task) withDefaults(route *Task) *Task {
 	switch {
 	case route == &noTask:
