@@ -160,12 +160,12 @@ func (b *watchedBody) close() error {
 	return b.body.Close()
 }
 
-// abandon closes a body that is being read: on HTTP/1 net/http waits for that read,
-// whatever becomes of the attempt's context.
+// abandon closes a body that is being read, and has no other read begin: on HTTP/1
+// net/http waits for that read, whatever becomes of the attempt's context.
 func (b *watchedBody) abandon() {
 	b.mu.Lock()
 	reading, last := b.read, b.last
-	b.closing = b.closing || reading
+	b.closing = true // nor is it read from now on
 	b.mu.Unlock()
 	if reading {
 		go b.close() // which may take its time

@@ -290,3 +290,33 @@ func TestHoldClosesBody(t *testing.T) {
 		vtWant(t, "reads", body.reads.Load(), 0)
 	})
 }
+
+// TestAbandonedBodyIsNotRead: AttemptTimeout ends before net/http's writer has come to
+// the body. It must not begin to read it then, and wait, since net/http waits for it.
+func TestAbandonedBodyIsNotRead(t *testing.T) {
+	t.Parallel()
+	for _, kept := range []bool{false, true} {
+		under := &vtBody{Reader: strings.NewReader(vtPayload)}
+		b := &watchedBody{body: under, kept: kept}
+		b.abandon()
+		if n, err := b.Read(make([]byte, 1)); n != 0 || !errors.Is(err, http.ErrBodyReadAfterClose) {
+			t.Errorf("Read: %d, %v, want ErrBodyReadAfterClose", n, err)
+		}
+		if n := under.reads.Load(); n != 0 {
+			t.Errorf("the caller's body was read %d times", n)
+		}
+		if err := b.failed(); err != nil {
+			t.Errorf("the body is at fault: %v", err)
+		}
+		if kept {
+			if b = b.again(); b == nil {
+				t.Fatal("nobody has read it, and it cannot be sent again")
+			}
+		}
+		b.Close()
+		b.settle()
+		if n := under.closes.Load(); n != 1 {
+			t.Errorf("it was closed %d times", n)
+		}
+	}
+}
