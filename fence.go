@@ -29,7 +29,7 @@ type fence struct {
 	last    net.Conn     // the last one
 	conn    *countedConn // the same, as it counts; nil: it does not
 	mark    uint64       // what had been written to it before this request
-	cause   error        // why a connection was given up, where it is known
+	cause   error        // why the last connection was given up, where it is known
 	conns   uint8        // connections had; 2: or more
 	asked   bool         // a connection was asked for
 	http2   bool
@@ -73,7 +73,7 @@ func (f *fence) gotConn(info httptrace.GotConnInfo, cancel func()) {
 		}
 		return
 	}
-	f.conns = min(f.conns+1, 2)
+	f.conns, f.cause = min(f.conns+1, 2), nil
 	f.last, f.reused = info.Conn, info.Reused
 	f.conn, f.http2 = countedConnOf(info.Conn)
 	if f.conn != nil {
@@ -118,13 +118,21 @@ func (f *fence) isStopped() bool {
 // early reports whether the answer that begins, on HTTP/1, was read before anything of
 // the request was written: then it answers another one. A peer, or what is in front of
 // it, that answers once too often makes net/http take that for the answer to whatever
-// is sent next. f.mu is held.
+// is sent next. The connection is shut before more of the request leaves on it, and
+// before net/http pools it: the answer that is due would be taken for that of yet
+// another request. f.mu is held.
 func (f *fence) early() bool {
-	return f.conn != nil && !f.http2 && f.conn.silent(f.mark)
+	if f.conn == nil || f.http2 || !f.conn.silent(f.mark) {
+		return false
+	}
+	if f.conns == 1 { // else it may be the first one's, which was given up
+		f.cause = errEarlyAnswer
+		shut(f.conn, f.last)
+	}
+	return true
 }
 
-// shut ends the connection: the answer that is due on it would be taken for that of
-// yet another request.
+// shut ends the connection.
 func (f *fence) shut() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -174,10 +182,10 @@ func (f *fence) judge(err error, trustRefusal bool) (Delivery, []Evidence, error
 			return DeliveryNotDelivered, []Evidence{{Source: SourceTLSAlert, Layer: LayerRouting}}, err
 		}
 	}
+	if f.cause != nil {
+		err = &joined{f.cause, err}
+	}
 	if f.asked && (f.conns == 0 || f.unsent()) {
-		if f.cause != nil {
-			err = &joined{f.cause, err}
-		}
 		return DeliveryNotDelivered, []Evidence{{Source: SourceDelivery, Layer: LayerRouting}}, err
 	}
 	return DeliveryPossible, nil, err
