@@ -185,7 +185,7 @@ func TestAttemptTimeoutOrResponse(t *testing.T) {
 		for i := range clocks.lanes {
 			l := &clocks.lanes[i]
 			l.mu.Lock()
-			late = append(late, l.over(math.MaxInt64)...)
+			late = l.over(late, math.MaxInt64)
 			l.mu.Unlock()
 		}
 	}

@@ -10,8 +10,9 @@ import (
 // attemptClocks is AttemptTimeout at work for all attempts that have the same.
 //
 // So the order in which they begin is the order in which they end, and one timer
-// serves all that are in a lane: it is set for the one that ends first, and left
-// alone when that is done in time.
+// serves them all: it is set for the one that ends first, and left alone when that is
+// done in time. Not one for each lane: a processor that has a timer looks at the time
+// whenever it schedules.
 //
 // No attempt waits for another. There are several lanes, of which one takes what is
 // free; and a clock whose lane is not free when it stops is taken out by who is next
@@ -19,25 +20,31 @@ import (
 type attemptClocks struct {
 	limit time.Duration
 	epoch time.Time // from which the clocks count
+	alarm clockAlarm
 	lanes [clockLanes]clockLane
+}
+
+// clockAlarm is the timer.
+type clockAlarm struct {
+	set   atomic.Bool // it will ring, and not later than any clock ends that runs by now
+	mu    sync.Mutex
+	timer *time.Timer
+	at    time.Duration // when it rings, where it is set; under mu
 }
 
 const clockLanes = 16
 
 // clockLane has the clocks of some of the attempts, in the order in which they end.
-// It fills two lines of the cache.
+// It fills a line of the cache.
 type clockLane struct {
 	clocks *attemptClocks
 
 	mu     sync.Mutex
-	set    bool // the timer will ring
-	timer  *time.Timer
 	places []*attempt // nil: it was taken out
 	first  int        // of those before it the time is up
 	out    int        // how many places are empty
 
 	stopped atomic.Pointer[attempt] // the first whose clock is to be taken out; clock.next is the next
-	_       [48]byte
 }
 
 // attemptClock is one attempt's place among them. The zero value does not run.
@@ -95,8 +102,8 @@ func (s *attemptClocks) lock() *clockLane {
 func (l *clockLane) add(a *attempt, now time.Duration) {
 	a.clock.at, a.clock.place = now+l.clocks.limit, uint32(len(l.places)) //nolint:gosec // no process has that many attempts
 	l.places = append(l.places, a)
-	if !l.set { // else it rings before that, and then looks again
-		l.wind(l.clocks.limit)
+	if !l.clocks.alarm.set.Load() { // else it rings before that, and then looks again
+		l.clocks.wind(a.clock.at, now)
 	}
 }
 
@@ -179,21 +186,39 @@ func (a *attempt) timeLeft() time.Duration {
 	return a.clock.at - l.clocks.now()
 }
 
-// wind sets the timer. l.mu is held.
-func (l *clockLane) wind(wait time.Duration) {
-	l.set = true
-	if l.timer == nil {
-		l.timer = time.AfterFunc(wait, l.ring)
-	} else {
-		l.timer.Reset(wait)
+// wind has the alarm ring at a time, if not before.
+func (s *attemptClocks) wind(at, now time.Duration) {
+	alarm := &s.alarm
+	alarm.mu.Lock()
+	defer alarm.mu.Unlock()
+	switch {
+	case alarm.set.Load() && alarm.at <= at:
+		return
+	case alarm.timer == nil:
+		alarm.timer = time.AfterFunc(at-now, s.ring)
+	default:
+		alarm.timer.Reset(at - now)
 	}
+	alarm.at = at
+	alarm.set.Store(true)
 }
 
-// ring ends the attempts whose time is up.
-func (l *clockLane) ring() {
-	l.mu.Lock()
-	over := l.over(l.clocks.now())
-	l.unlock()
+// ring ends the attempts whose time is up, and sets the alarm for the first of the
+// others.
+func (s *attemptClocks) ring() {
+	// Before it looks: who begins from here on may have been overlooked.
+	s.alarm.set.Store(false)
+	var over []*attempt
+	now := s.now()
+	for i := range s.lanes {
+		l := &s.lanes[i]
+		l.mu.Lock()
+		over = l.over(over, now)
+		if l.first < len(l.places) {
+			s.wind(l.places[l.first].clock.at, now)
+		}
+		l.unlock()
+	}
 	for _, a := range over {
 		a.cancel()
 		if body, ok := a.request.Body.(*watchedBody); ok {
@@ -202,17 +227,15 @@ func (l *clockLane) ring() {
 	}
 }
 
-// over takes out the clocks whose time is up, and sets the timer for the first of
-// the others. l.mu is held.
-func (l *clockLane) over(now time.Duration) (over []*attempt) {
-	l.set = false
+// over takes out the clocks whose time is up, adds them to those of other lanes, and
+// leaves first at one that runs, or at the end. l.mu is held.
+func (l *clockLane) over(over []*attempt, now time.Duration) []*attempt {
 	for ; l.first < len(l.places); l.first++ {
 		a := l.places[l.first]
 		if a == nil {
 			continue
 		}
 		if a.clock.at > now {
-			l.wind(a.clock.at - now)
 			break
 		}
 		if a.clock.state.CompareAndSwap(clockRuns, clockUp) { // else it has stopped, and is taken out as such

@@ -61,12 +61,15 @@ func TestAttemptClocks(t *testing.T) {
 		used := 0
 		for i := range s.lanes {
 			l := &s.lanes[i]
-			if n := l.running(t); n != 0 || l.set {
+			if n := l.running(t); n != 0 {
 				t.Errorf("%d clocks are left in lane %d", n, i)
 			}
-			if l.timer != nil {
+			if cap(l.places) > 0 {
 				used++
 			}
+		}
+		if s.alarm.set.Load() {
+			t.Error("the alarm is still set")
 		}
 		if used < 2 {
 			t.Errorf("%d lanes were used", used)
@@ -166,7 +169,7 @@ func TestAttemptClockStopsBusy(t *testing.T) {
 		}
 	}
 	// One of them is the first when the time is up.
-	if over := lane.over(all[0].clock.at); len(over) != 0 {
+	if over := lane.over(nil, all[0].clock.at); len(over) != 0 {
 		t.Errorf("%d have ended", len(over))
 	}
 	lane.unlock()
@@ -302,7 +305,7 @@ func BenchmarkAttemptTimeout(b *testing.B) {
 				l.places[i].clock.state.Store(clockRuns)
 			}
 			for now := time.Duration(0); b.Loop(); now++ {
-				over := l.over(now + s.limit)
+				over := l.over(nil, now+s.limit)
 				if len(over) != 1 {
 					b.Fatalf("%d have ended", len(over))
 				}
