@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 )
 
 // Origin is where calls over a Stub go; the peer of Fedhttp is there.
@@ -64,13 +65,41 @@ func Call(ctx context.Context, rt http.RoundTripper, method, url string) error {
 
 // Sender is a chain made ready for calls to one URL.
 type Sender struct {
-	Name string
-	rt   http.RoundTripper
-	ctx  context.Context
-	url  string
-	end  func()
+	Name  string
+	rt    http.RoundTripper
+	ctx   context.Context
+	url   string
+	pools []pool
+	dials atomic.Int64 // connections made
+	end   io.Closer    // nil: it needs none
 	// Apart has each call made on a goroutine of its own, whose stack has no room yet.
 	Apart bool
+}
+
+// Renew has the calls to come go over a new connection, and makes the first of them: of
+// two connections one is faster, whoever uses it.
+func (s *Sender) Renew(method string) error {
+	for dials := s.dials.Load(); ; {
+		s.closeIdle()
+		if err := s.Send(method); err != nil {
+			return err
+		}
+		if len(s.pools) == 0 || s.dials.Load() != dials {
+			break
+		} // else it was not idle yet: on HTTP/2 that is some time after the answer was read
+	}
+	for range 20 {
+		if err := s.Send(method); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Sender) closeIdle() {
+	for _, p := range s.pools {
+		p.CloseIdleConnections()
+	}
 }
 
 // Send makes a call.
@@ -84,4 +113,9 @@ func (s *Sender) Send(method string) error {
 }
 
 // Close lets go of what the chain holds.
-func (s *Sender) Close() { s.end() }
+func (s *Sender) Close() {
+	if s.end != nil {
+		_ = s.end.Close()
+	}
+	s.closeIdle()
+}

@@ -3,6 +3,8 @@ package bench
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
 	"net/http"
 	"time"
 
@@ -25,16 +27,25 @@ type Chain struct {
 
 // Over puts the chain around base, for calls to origin. The Sender owns base.
 func (c Chain) Over(base http.RoundTripper, t Telemetry, origin string) *Sender {
+	s := &Sender{Name: c.Name, url: origin + path}
+	if own, ok := base.(*http.Transport); ok {
+		own.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+			s.dials.Add(1)
+			return new(net.Dialer).DialContext(ctx, network, address)
+		}
+	}
 	rt, ctx := c.over(base, t, origin)
-	return &Sender{Name: c.Name, rt: rt, ctx: ctx, url: origin + path, end: func() {
-		if own, ok := rt.(interface{ Close() error }); ok {
-			_ = own.Close()
+	s.rt, s.ctx = rt, ctx
+	for _, of := range []http.RoundTripper{rt, base} { // fedhttp has a clone of base
+		if pool, ok := of.(pool); ok {
+			s.pools = append(s.pools, pool)
 		}
-		if pool, ok := base.(interface{ CloseIdleConnections() }); ok {
-			pool.CloseIdleConnections()
-		}
-	}}
+	}
+	s.end, _ = rt.(io.Closer)
+	return s
 }
+
+type pool interface{ CloseIdleConnections() }
 
 // around is a chain that needs no peer and no task.
 func around(name, title string, traced bool, wrap func(http.RoundTripper, Telemetry) http.RoundTripper) Chain {
@@ -50,6 +61,9 @@ var (
 	// BareAgain is Bare once more: how far the two are apart is what the figures of a
 	// run are good for.
 	BareAgain = around("bare-again", "bare, once more", false, alone)
+	// Busy computes for a microsecond before it sends, and nothing else: what work
+	// costs that misses no cache and allocates nothing.
+	Busy = around("busy", "a microsecond of work", false, func(base http.RoundTripper, _ Telemetry) http.RoundTripper { return busy{base} })
 
 	Otelhttp = around("otelhttp", "otelhttp", true, withOtelhttp)
 	// Naive has a span for each call.
@@ -81,6 +95,16 @@ func Chains() []Chain {
 func Essential() []Chain { return []Chain{Bare, Otelhttp, NaiveAttempts, Fedhttp, FedhttpTask} }
 
 func alone(base http.RoundTripper, _ Telemetry) http.RoundTripper { return base }
+
+type busy struct{ base http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (b busy) RoundTrip(req *http.Request) (*http.Response, error) {
+	for begin := time.Now(); time.Since(begin) < time.Microsecond; {
+		continue
+	}
+	return b.base.RoundTrip(req)
+}
 
 func withOtelhttp(base http.RoundTripper, t Telemetry) http.RoundTripper {
 	return otelhttp.NewTransport(base, otelhttp.WithTracerProvider(t.Tracer), otelhttp.WithMeterProvider(t.Meter),

@@ -11,7 +11,7 @@ import (
 
 // sender makes calls through what it is given.
 func sender(rt http.RoundTripper) *Sender {
-	return &Sender{Name: "test", rt: rt, ctx: context.Background(), url: Origin + path, end: func() {}}
+	return &Sender{Name: "test", rt: rt, ctx: context.Background(), url: Origin + path}
 }
 
 type roundTripFunc func(*http.Request) (*http.Response, error)
@@ -56,13 +56,33 @@ func TestCompare(t *testing.T) {
 		}))
 	}
 	took := Compare([]*Sender{named("a"), named("b")}, http.MethodGet, 2, 2)
-	if got := strings.Join(order, ""); got != "aabbbbaa" {
+	turn := func(name string) string { return strings.Repeat(name, 23) } // of which 21 do not count
+	if got := strings.Join(order, ""); got != turn("a")+turn("b")+turn("b")+turn("a") {
 		t.Errorf("the order of calls is %s", got)
 	}
 	for i, rounds := range took {
 		if len(rounds) != 2 || rounds[0] <= 0 || rounds[1] <= 0 {
 			t.Errorf("sender %d took %v", i, rounds)
 		}
+	}
+}
+
+// TestRenew: each turn has one connection, of its own.
+func TestRenew(t *testing.T) {
+	t.Parallel()
+	for _, proto := range []string{"h1", "h2"} {
+		server := Serve(proto)
+		for _, c := range measured() {
+			s := c.Over(server.Base(), none(), server.URL)
+			calls, connections := server.Calls.Load(), server.Connections.Load()
+			Compare([]*Sender{s}, http.MethodGet, 3, 5)
+			calls, connections = server.Calls.Load()-calls, server.Connections.Load()-connections
+			if connections != 3 || calls < 3*(21+5) {
+				t.Errorf("%s, %s: %d connections for %d calls in 3 turns", proto, c.Name, connections, calls)
+			}
+			s.Close()
+		}
+		server.Close()
 	}
 }
 

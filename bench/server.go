@@ -2,6 +2,7 @@ package bench
 
 import (
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -12,8 +13,9 @@ import (
 // HTTP/2 over TLS ("h2").
 type Server struct {
 	*httptest.Server
-	Calls    atomic.Int64 // requests that came
-	Received atomic.Int64 // bytes of their bodies
+	Connections atomic.Int64 // that came
+	Calls       atomic.Int64 // requests
+	Received    atomic.Int64 // bytes of their bodies
 }
 
 const answer = `{"id":"task-7","state":"accepted","queue":"default"}`
@@ -34,6 +36,11 @@ func Serve(proto string) *Server {
 		w.Header().Set("Content-Length", strconv.FormatInt(size, 10))
 		_, _ = io.Copy(w, &zeros{left: size})
 	}))
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			s.Connections.Add(1)
+		}
+	}
 	if proto == "h2" {
 		s.EnableHTTP2 = true
 		s.StartTLS()

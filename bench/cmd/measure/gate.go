@@ -162,7 +162,7 @@ func memory(s, base *bench.Sender, method string, calls int) (allocs, bytes floa
 func (g *gates) overLoopback(proto, method string, apart bool, t bench.Telemetry, pairs, calls int) {
 	server := bench.Serve(proto)
 	defer server.Close()
-	chains := []bench.Chain{bench.Bare, bench.Otelhttp, bench.Least, bench.Fedhttp, bench.FedhttpTask}
+	chains := []bench.Chain{bench.Bare, bench.BareAgain, bench.Busy, bench.Otelhttp, bench.Least, bench.Fedhttp, bench.FedhttpTask}
 	var senders []*bench.Sender
 	for _, c := range chains {
 		s := c.Over(server.Base(), t, server.URL)
@@ -170,7 +170,7 @@ func (g *gates) overLoopback(proto, method string, apart bool, t bench.Telemetry
 		s.Apart = apart
 		senders = append(senders, s)
 	}
-	bench.Compare(senders, method, 1, calls) // connections, and all that is made once
+	bench.Compare(senders, method, 1, calls) // what is made once
 	times := bench.Compare(senders, method, pairs, calls)
 	for i, c := range chains {
 		allocs, bytes := memory(senders[i], senders[0], method, calls)

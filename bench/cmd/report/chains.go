@@ -145,6 +145,8 @@ func sampledTable(r *results) string {
 	return table([]string{"over loopback, GET", "HTTP/1, not sampled", "HTTP/1, 1 % sampled", "HTTP/1, sampled", "HTTP/1, parallel, sampled", "HTTP/2, parallel, sampled"}, rows)
 }
 
+var wireChains = []bench.Chain{bench.BareAgain, bench.Busy, bench.Otelhttp, bench.Least, bench.Fedhttp, bench.FedhttpTask}
+
 // wireTable is that in pairs: the ratio to net/http alone, and what is allocated beyond it.
 func wireTable(r *results) string {
 	var rows [][]string
@@ -160,11 +162,15 @@ func wireTable(r *results) string {
 		{"HTTP/2 POST, no tracer", "trace=none/proto=h2/method=POST"},
 	} {
 		row := []string{of.title, duration(r.get("OfBare/"+of.name+"/chain=bare", "sec/op"))}
-		for _, c := range []bench.Chain{bench.Otelhttp, bench.Least, bench.Fedhttp, bench.FedhttpTask} {
+		for _, c := range wireChains {
 			name := "OfBare/" + of.name + "/chain=" + c.Name
 			row = append(row, ratio(r.get(name, "time-of-bare"))+"; "+count(r.get(name, "allocs-beyond-bare"))+", "+bytesOf(r.get(name, "bytes-beyond-bare")))
 		}
 		rows = append(rows, row)
 	}
-	return table([]string{"", "net/http alone", "otelhttp", "the least that would do", "**fedhttp**", "**fedhttp, a task with obligations**"}, rows)
+	head := []string{"", "net/http alone"}
+	for _, c := range wireChains {
+		head = append(head, own(c))
+	}
+	return table(head, rows)
 }
