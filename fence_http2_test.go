@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -133,9 +135,10 @@ func TestFenceHTTP2Neighbours(t *testing.T) {
 				t.Parallel()
 				var arrived []uint32 // only one connection's goroutine uses it
 				rest := make(chan func(), 1)
-				peer := newFramePeer(t, secure, func(c *frameConn, stream uint32, n int64) {
-					if n == 1 {
-						c.ok(stream) // the one that makes the connection
+				var pooled atomic.Bool
+				peer := newFramePeer(t, secure, func(c *frameConn, stream uint32, _ int64) {
+					if !pooled.Load() {
+						c.ok(stream) // one of those that make the connection
 						return
 					}
 					if arrived = append(arrived, stream); len(arrived) != streams {
@@ -151,9 +154,9 @@ func TestFenceHTTP2Neighbours(t *testing.T) {
 					}
 				})
 				tr := fenced(t, frameBase(secure), peer.url)
-				if err := rawGet(tr, peer.url); err != nil {
-					t.Fatal(err)
-				}
+				pool(t, tr, peer.url)
+				pooled.Store(true)
+				connections, requests := peer.accepted.Load(), peer.whole.Load()
 				results := make(chan error, streams)
 				for range streams {
 					go func() { results <- rawSend(tr, requestOf(http.MethodPost, peer.url)) }()
@@ -167,13 +170,26 @@ func TestFenceHTTP2Neighbours(t *testing.T) {
 					}
 				}
 				peer.drain(tr)
-				if n := peer.accepted.Load(); n != 1 {
-					t.Errorf("%d connections, want one", n)
+				if n := peer.accepted.Load() - connections; n != 0 {
+					t.Errorf("%d more connections, want none", n)
 				}
-				if n := peer.whole.Load(); n != 1+streams {
-					t.Errorf("%d requests, want %d", n, 1+streams)
+				if n := peer.whole.Load() - requests; n != streams {
+					t.Errorf("%d requests, want %d", n, streams)
 				}
 			})
+		}
+	}
+}
+
+// pool sends until the connection comes from the pool: net/http puts one of HTTP/2
+// there only after it has handed it to whoever waited for it.
+func pool(t *testing.T, tr http.RoundTripper, url string) {
+	t.Helper()
+	for reused := false; !reused; {
+		req := requestOf(http.MethodGet, url)
+		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { reused = got.Reused }})
+		if err := rawSend(tr, req.WithContext(ctx)); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
@@ -190,21 +206,25 @@ func TestFenceHTTP2LateHeaders(t *testing.T) {
 				t.Parallel()
 				arrived := make(chan struct{}, 8)
 				peer := newFramePeer(t, secure, func(c *frameConn, stream uint32, n int64) {
-					c.ok(stream)
 					arrived <- struct{}{}
+					c.ok(stream)
 				})
 				tap := &wireTap{}
 				base := frameBase(secure)
 				base.DialContext = tap.dial
-				cfg := testPeer("b", peer.url)
+				tr := fenced(t, base, peer.url)
+				pool(t, tr, peer.url)
+				for len(arrived) > 0 {
+					<-arrived
+				}
+				requests := peer.whole.Load()
 				if timeout {
+					cfg := testPeer("b", peer.url)
 					cfg.Retry.AttemptTimeout = 300 * time.Millisecond
+					if err := tr.SetPeers([]fedhttp.Peer{cfg}); err != nil {
+						t.Fatal(err)
+					}
 				}
-				tr := newTestTransport(t, fedhttp.Config{Base: base, Anchors: fenceEager(), Escalator: fenceQuiet, Peers: []fedhttp.Peer{cfg}})
-				if err := rawGet(tr, peer.url); err != nil {
-					t.Fatal(err)
-				}
-				<-arrived
 
 				writing, gate := make(chan struct{}, 64), make(chan struct{})
 				tap.last().intercept(func([]byte) (int, error) {
@@ -224,7 +244,7 @@ func TestFenceHTTP2LateHeaders(t *testing.T) {
 				}
 				err := <-failed
 				d := fenceDecision(t, err)
-				if n := peer.whole.Load(); n != 1 {
+				if n := peer.whole.Load() - requests; n != 0 {
 					t.Errorf("the peer has %d requests already", n)
 				}
 				close(gate)
