@@ -127,19 +127,27 @@ func TestWireCountsAll(t *testing.T) {
 	}
 }
 
-// sendLate sends a request while the server is being drained.
-func sendLate(t *testing.T) (counted int64, err error) {
+// startStock starts a case's server, for the caller to close, and makes net/http's client
+// of it.
+func startStock(t *testing.T, c wireCase) (server *wireServer, client *http.Client, end func()) {
 	t.Helper()
-	c := wireCases[0]
 	server, err := startWire(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer server.close()
-	client, end, err := newStock(c, server)
-	if err != nil {
+	if client, end, err = newStock(c, server); err != nil {
+		server.close()
 		t.Fatal(err)
 	}
+	return server, client, end
+}
+
+// sendLate sends a request while the server is being drained.
+func sendLate(t *testing.T) (counted int64, err error) {
+	t.Helper()
+	c := wireCases[0]
+	server, client, end := startStock(t, c)
+	defer server.close()
 	late := make(chan error, 1)
 	time.AfterFunc(20*time.Millisecond, func() { late <- c.send(context.Background(), client, server.url) })
 	if err := server.drain(t.Context(), end); err != nil {
@@ -171,15 +179,8 @@ func giveUpBeforeGoAway(t *testing.T) (counted int64, err error) {
 		<-gaveUp
 		return goAway(stream)
 	}}
-	server, err := startWire(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	server, client, end := startStock(t, c)
 	defer server.close()
-	client, end, err := newStock(c, server)
-	if err != nil {
-		t.Fatal(err)
-	}
 	err = c.send(sending, client, server.url)
 	close(gaveUp)
 	draining, cancel := context.WithTimeout(t.Context(), 10*time.Second)
