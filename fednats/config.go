@@ -132,7 +132,7 @@ func (c Config) withDefaults() (Config, error) {
 		fault("Replicas", "%d is not 1, 3 or 5", c.Replicas)
 	}
 	if c.MaxBytes < 0 {
-		fault("MaxBytes", "%d is negative", c.MaxBytes)
+		fault("MaxBytes", "%d is negative; want a positive one, or 0 for no bound but the account's", c.MaxBytes)
 	}
 	if c.Parts == 0 {
 		c.Parts = allParts

@@ -26,6 +26,9 @@ func TestConfig(t *testing.T) {
 			t.Errorf("%s is not named in: %v", field, err)
 		}
 	}
+	if want := "Config.MaxBytes: -1 is negative; want a positive one, or 0 for no bound"; !strings.Contains(err.Error(), want) {
+		t.Errorf("no %q in: %v", want, err)
+	}
 	if _, err := Open(t.Context(), Config{}); err == nil || !strings.Contains(err.Error(), "Config.URL") {
 		t.Errorf("an empty one: %v", err)
 	}
