@@ -47,6 +47,9 @@ func (c *client) transport(t *telemetry, logger *slog.Logger, stderr io.Writer, 
 		return nil, err
 	}
 	c.peers = peers
+	if err := c.anchorless(); err != nil {
+		return nil, failed(err)
+	}
 	base, err := c.base()
 	if err != nil {
 		return nil, failed(err)
@@ -78,6 +81,17 @@ func (c *client) transport(t *telemetry, logger *slog.Logger, stderr io.Writer, 
 		return nil, failed(err)
 	}
 	return transport, nil
+}
+
+// anchorless is the error for the peers that nothing could be sent to without --anchors.
+func (c *client) anchorless() error {
+	var faults []error
+	for i, p := range c.peers {
+		if p.RequireAnchor && c.anchorsFile == "" {
+			faults = append(faults, fmt.Errorf("%s: peers[%d].require_anchor: nothing can be sent to %s without an anchor; give --anchors FILE", peersPath(c.peersFile), i, quote(p.ID)))
+		}
+	}
+	return errors.Join(faults...)
 }
 
 // remedied is err with the flag that mends it, where one was not given.

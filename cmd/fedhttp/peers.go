@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -34,13 +35,13 @@ func completePeer(path *string) cobra.CompletionFunc {
 	}
 }
 
+// peersPath is the file of peers: what the flag names, else the variable.
+func peersPath(flag string) string { return cmp.Or(flag, os.Getenv(peersVariable)) }
+
 // loadPeers reads the file of peers. Its faults are written one a line, as editors
 // read them.
 func loadPeers(path string, errors io.Writer) ([]fedhttp.Peer, error) {
-	if path == "" {
-		path = os.Getenv(peersVariable)
-	}
-	if path == "" {
+	if path = peersPath(path); path == "" {
 		return nil, usage("which peers? Give --peers FILE, or set %s", peersVariable)
 	}
 	peers, err := fedconfig.Load(path)

@@ -8,7 +8,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -112,11 +113,8 @@ func (c *proxyCommand) run(ctx context.Context) error {
 	defer watches.Wait()
 	defer stopWatching()
 	watches.Go(func() {
-		path := c.peersFile
-		if path == "" {
-			path = os.Getenv(peersVariable)
-		}
-		_ = fedconfig.Watch(watching, path, transport, fedconfig.WithLogger(logger), fedconfig.OnReload(g.setPeers))
+		_ = fedconfig.Watch(watching, peersPath(c.peersFile), transport, fedconfig.WithLogger(logger),
+			fedconfig.OnReload(g.setPeers), fedconfig.OnError(c.notReloaded))
 	})
 	if c.policies != nil {
 		c.policies.known = g.knows
@@ -133,6 +131,16 @@ func (c *proxyCommand) run(ctx context.Context) error {
 	}
 	fmt.Fprintf(c.std.out, "http://%s\n", listener.Addr())
 	return c.serve(ctx, g, listener, logger)
+}
+
+// notReloaded names the flag that a changed file of peers needs.
+func (c *proxyCommand) notReloaded(err error) {
+	var found *fedconfig.Error
+	if c.anchorsFile == "" && errors.As(err, &found) && slices.ContainsFunc(found.Faults, func(f fedconfig.Fault) bool {
+		return strings.HasSuffix(f.Field, ".require_anchor")
+	}) {
+		c.log.Error("require_anchor needs --anchors: start the gateway anew with it")
+	}
 }
 
 func (c *proxyCommand) logger() *slog.Logger {
