@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"sync"
 	"time"
@@ -17,12 +18,12 @@ func (a *anchorFile) maintain(ctx context.Context, t *fedhttp.Transport) {
 	defer renewing.Wait()
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
-	var seen stamp
+	var seen []byte             // what the file had when it was read last; nil: nothing yet
 	var stop context.CancelFunc // nil: nothing is renewed
 	for ctx.Err() == nil {
-		if now, err := stampOf(a.path); err == nil && now != seen {
-			seen = now
-			switch fetched, err := a.fetched(); {
+		if data, err := readFile(a.path); err == nil && (seen == nil || !bytes.Equal(data, seen)) {
+			seen = data
+			switch fetched, err := a.fetched(data); {
 			case err != nil || fetched == (stop != nil):
 			case fetched:
 				var renew context.Context
@@ -44,8 +45,8 @@ func (a *anchorFile) maintain(ctx context.Context, t *fedhttp.Transport) {
 }
 
 // fetched reports whether the file has anchors that are fetched from a URL.
-func (a *anchorFile) fetched() (bool, error) {
-	entries, err := a.entries()
+func (a *anchorFile) fetched(data []byte) (bool, error) {
+	entries, err := a.parse(data)
 	if err != nil {
 		return false, err
 	}

@@ -72,10 +72,8 @@ func TestMaintainFollowsFile(t *testing.T) {
 			synctest.Wait()
 			return source.tried.Load() - before
 		}
-		put := func(text string) {
-			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+		put := func(text string) { // each as old and as long as the others
+			replace(t, path, text+strings.Repeat(" ", 100-len(text)))
 		}
 		if n := tried(4 * time.Hour); n != 0 {
 			t.Errorf("%d fetches of an anchor that stands in the file", n)
@@ -91,7 +89,7 @@ func TestMaintainFollowsFile(t *testing.T) {
 		if n := tried(4 * time.Hour); n < 3 {
 			t.Errorf("%d fetches in four hours, with a fault in the file", n)
 		}
-		put(stands + " ")
+		put(stands)
 		tried(5 * time.Second)
 		if n := tried(4 * time.Hour); n != 0 {
 			t.Errorf("%d fetches once no URL is left", n)
@@ -99,6 +97,62 @@ func TestMaintainFollowsFile(t *testing.T) {
 		put(fetched)
 		if n := tried(4 * time.Hour); n < 3 {
 			t.Errorf("%d fetches of a URL that is there again", n)
+		}
+	})
+}
+
+// TestMaintainLeavesStanding: beside anchors that are renewed, one that stands in the file
+// is not asked for until half of its life is over.
+func TestMaintainLeavesStanding(t *testing.T) {
+	t.Parallel()
+	path := write(t, "anchors.yaml", "")
+	synctest.Test(t, func(t *testing.T) {
+		end := time.Now().Add(48 * time.Hour).Format(time.RFC3339)
+		text := "anchors: [{peer: org-b, url: https://pki.b.example/anchor}, {peer: org-c, version: v1}, {peer: org-d, version: v1, expires_at: " + end + "}]"
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		file, err := newAnchorFile(path, roundTrip(func(r *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader(`{"version": "v2"}`)), Request: r}, nil
+		}), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var peers []fedhttp.Peer
+		for _, id := range []string{"b", "c", "d"} {
+			peers = append(peers, fedhttp.Peer{ID: "org-" + id, Origins: []string{"https://" + id + ".example"}})
+		}
+		transport, err := fedhttp.NewTransport(fedhttp.Config{Peers: peers, Anchors: file})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer transport.Close()
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan bool)
+		go func() {
+			defer close(ended)
+			file.maintain(ctx, transport)
+		}()
+		defer func() {
+			stop()
+			<-ended
+		}()
+		failing := func() (ids string) {
+			synctest.Wait()
+			for _, p := range transport.Status() {
+				if p.AnchorError != "" {
+					ids += p.ID
+				}
+			}
+			return ids
+		}
+		time.Sleep(20 * time.Hour)
+		if ids := failing(); ids != "" {
+			t.Errorf("fetches of %s fail", ids)
+		}
+		time.Sleep(10 * time.Hour)
+		if ids := failing(); ids != "org-d" {
+			t.Errorf("fetches of %q fail; want those of org-d, which nobody renews", ids)
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"os"
 	"sync"
 	"time"
 
@@ -35,7 +36,7 @@ type anchorFile struct {
 	roots  *x509.CertPool // of the servers of bundles; nil: the system's
 
 	mu      sync.Mutex
-	seen    map[string]stamp // of the file at a peer's last fetch
+	seen    map[string]os.FileInfo // of the file at a peer's last fetch
 	bundles map[string]bundle
 }
 
@@ -47,18 +48,27 @@ type bundle struct {
 }
 
 func newAnchorFile(path string, base http.RoundTripper, roots *x509.CertPool) (*anchorFile, error) {
-	a := &anchorFile{path: path, roots: roots, seen: map[string]stamp{}, bundles: map[string]bundle{}, client: &http.Client{
+	a := &anchorFile{path: path, roots: roots, seen: map[string]os.FileInfo{}, bundles: map[string]bundle{}, client: &http.Client{
 		Transport: base, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 	_, err := a.entries()
 	return a, err
 }
 
+// entries are what the file has of each peer.
 func (a *anchorFile) entries() (map[string]anchorEntry, error) {
+	data, err := readFile(a.path)
+	if err != nil {
+		return nil, err
+	}
+	return a.parse(data)
+}
+
+func (a *anchorFile) parse(data []byte) (map[string]anchorEntry, error) {
 	var file struct {
 		Anchors []anchorEntry `yaml:"anchors"`
 	}
-	if err := readFile(a.path, &file); err != nil {
+	if err := parseFile(a.path, data, &file); err != nil {
 		return nil, err
 	}
 	entries := map[string]anchorEntry{}
@@ -98,13 +108,18 @@ func isPrivate(s string) bool {
 	return u.Scheme == "https" || u.Scheme == "http" && (err == nil && addr.IsLoopback() || u.Hostname() == "localhost")
 }
 
+// unhurried is when an anchor that stands in the file is fetched ahead of time, unless half
+// of its life is over before: whoever writes it may never do so again, and each try until
+// then would be a failure.
+const unhurried = 10 * 365 * 24 * time.Hour
+
 var errUnwritten = errors.New("the file has not been written since it was last read, so nobody has fetched an anchor")
 
 // FetchAnchor fetches the peer's anchor from its URL. One that is in the file was
 // fetched by whoever wrote it: once it has been read it is none that is fetched
 // anew, until the file is written again.
 func (a *anchorFile) FetchAnchor(ctx context.Context, peer string) (fedhttp.Anchor, error) {
-	seen, err := stampOf(a.path)
+	seen, err := os.Stat(a.path)
 	if err != nil {
 		return fedhttp.Anchor{}, err
 	}
@@ -127,11 +142,17 @@ func (a *anchorFile) FetchAnchor(ctx context.Context, peer string) (fedhttp.Anch
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.seen[peer] == seen {
+	if before := a.seen[peer]; before != nil && sameVersion(before, seen) {
 		return fedhttp.Anchor{}, errUnwritten
 	}
 	a.seen[peer] = seen
-	return fedhttp.Anchor{Version: e.Version, IssuedAt: e.IssuedAt, ExpiresAt: e.ExpiresAt}, nil
+	return fedhttp.Anchor{Version: e.Version, IssuedAt: e.IssuedAt, ExpiresAt: e.ExpiresAt, RefreshHint: unhurried}, nil
+}
+
+// sameVersion reports whether a file has not been written: it is neither another one, nor
+// younger, nor longer.
+func sameVersion(before, now os.FileInfo) bool {
+	return os.SameFile(before, now) && before.ModTime().Equal(now.ModTime()) && before.Size() == now.Size()
 }
 
 // source returns what fetches the bundle of the entry.

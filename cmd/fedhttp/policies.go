@@ -42,20 +42,30 @@ func (p *policy) equal(q *policy) bool {
 		(p.Terms == nil) == (q.Terms == nil) && maps.Equal(p.Terms, q.Terms)
 }
 
-// readFile reads a file of policies or anchors: YAML, of which JSON is a part.
-func readFile(path string, into any) error {
+// readFile returns the content of a file of policies or anchors.
+func readFile(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() { // a pipe is read once, or keeps us waiting
+		return nil, fmt.Errorf("%s is no regular file, which it has to be to be read again", path)
+	}
 	f, err := os.Open(path)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	switch {
-	case err != nil:
-		return err
-	case len(data) > maxFile:
-		return fmt.Errorf("%s is larger than %d bytes", path, maxFile)
-	case len(bytes.TrimSpace(data)) == 0:
+	if err == nil && len(data) > maxFile {
+		err = fmt.Errorf("%s is larger than %d bytes", path, maxFile)
+	}
+	return data, err
+}
+
+// parseFile parses a file of policies or anchors: YAML, of which JSON is a part.
+func parseFile(path string, data []byte, into any) error {
+	if len(bytes.TrimSpace(data)) == 0 {
 		return nil
 	}
 	if err := yaml.Load(data, into, yaml.WithKnownFields()); err != nil {
@@ -64,12 +74,12 @@ func readFile(path string, into any) error {
 	return nil
 }
 
-// loadPolicies reads a file of policies. The error names every fault.
-func loadPolicies(path string) ([]policy, error) {
+// parsePolicies parses a file of policies. The error names every fault.
+func parsePolicies(path string, data []byte) ([]policy, error) {
 	var file struct {
 		Policies []policy `yaml:"policies"`
 	}
-	if err := readFile(path, &file); err != nil {
+	if err := parseFile(path, data, &file); err != nil {
 		return nil, err
 	}
 	digests := map[fedhttp.PolicyKey]string{}
@@ -158,41 +168,34 @@ type policyWatch struct {
 	every  time.Duration
 	known  func(peer string) bool
 
-	last   []policy
-	epochs map[[2]string]uint64 // the highest that each capability has had
-	seen   stamp
-}
-
-// stamp tells one version of a file from another.
-type stamp struct {
-	at   time.Time
-	size int64
-}
-
-func stampOf(path string) (stamp, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return stamp{}, err
-	}
-	return stamp{info.ModTime(), info.Size()}, nil
+	last     []policy
+	epochs   map[[2]string]uint64 // the highest that each capability has had
+	seen     []byte               // what the file had when it was read last
+	emptied  bool                 // it has become empty since
+	reported string               // the error that was logged last
 }
 
 // load reads the file for the first time.
 func (w *policyWatch) load() error {
-	seen, err := stampOf(w.path)
+	data, err := readFile(w.path)
 	if err != nil {
 		return err
 	}
-	now, err := loadPolicies(w.path)
+	if _, err := w.read(data); err != nil {
+		return err
+	}
+	w.warn(context.Background())
+	return nil
+}
+
+// read makes the book say what the content says, or changes nothing.
+func (w *policyWatch) read(data []byte) (policies int, err error) {
+	w.seen = data
+	now, err := parsePolicies(w.path, data)
 	if err == nil {
 		err = w.take(now)
 	}
-	if err != nil {
-		return err
-	}
-	w.seen = seen
-	w.warn(context.Background())
-	return nil
+	return len(now), err
 }
 
 // warn names the peers that are not configured: their policies are nobody's.
@@ -218,21 +221,42 @@ func (w *policyWatch) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			w.look(ctx)
 		}
-		seen, err := stampOf(w.path)
-		if err != nil || seen == w.seen { // one that is being replaced is there again soon
-			continue
-		}
-		w.seen = seen
-		now, err := loadPolicies(w.path)
-		if err == nil {
-			err = w.take(now)
-		}
-		if err != nil {
-			w.logger.LogAttrs(ctx, slog.LevelError, "policies not taken", slog.Any("error", err))
-			continue
-		}
-		w.logger.LogAttrs(ctx, slog.LevelInfo, "policies taken", slog.Int("policies", len(now)))
-		w.warn(ctx)
+	}
+}
+
+// look compares what the file has, and not its time: what takes a file's place may be as
+// old, and who may read it can change without one. An empty file is looked at once more,
+// since many writers begin so, and it would take every policy back.
+func (w *policyWatch) look(ctx context.Context) {
+	data, err := readFile(w.path)
+	before := w.emptied
+	w.emptied = err == nil && len(data) == 0
+	switch {
+	case err != nil:
+		w.fail(ctx, err)
+		return
+	case bytes.Equal(data, w.seen):
+		w.reported = ""
+		return
+	case w.emptied && !before:
+		return
+	}
+	policies, err := w.read(data)
+	if err != nil {
+		w.fail(ctx, err)
+		return
+	}
+	w.reported = ""
+	w.logger.LogAttrs(ctx, slog.LevelInfo, "policies taken", slog.Int("policies", policies))
+	w.warn(ctx)
+}
+
+// fail logs an error, unless it is the one that was logged last.
+func (w *policyWatch) fail(ctx context.Context, err error) {
+	if w.reported != err.Error() {
+		w.reported = err.Error()
+		w.logger.LogAttrs(ctx, slog.LevelError, "policies not taken", slog.Any("error", err))
 	}
 }
