@@ -68,7 +68,7 @@ func (a *anchorFile) parse(data []byte) (map[string]anchorEntry, error) {
 	var file struct {
 		Anchors []anchorEntry `yaml:"anchors"`
 	}
-	if err := parseFile(a.path, data, &file); err != nil {
+	if err := parseFile(a.path, data, &file, "anchors", "peer, bundle, url, version, issued_at, expires_at"); err != nil {
 		return nil, err
 	}
 	entries := map[string]anchorEntry{}

@@ -61,6 +61,14 @@ func takesNext(letters string, short map[string]bool) bool {
 	return false
 }
 
+// none wants no argument.
+func none(c *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usage("%s is given to no flag, and nothing else is wanted; usage: %s", quote(args[0]), c.UseLine())
+	}
+	return nil
+}
+
 // one wants one argument, which is called name.
 func one(name string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {

@@ -93,7 +93,7 @@ func (c *call) run(ctx context.Context, method, target string) (err error) {
 	}
 	out, err := c.open()
 	if err != nil {
-		return failed(err)
+		return flagged("--output", err)
 	}
 	defer func() {
 		if late := out.close(); err == nil && late != nil {
@@ -185,12 +185,12 @@ func (c *call) wait(ctx context.Context, told unresolved) (stop func()) {
 func (c *call) send(transport *fedhttp.Transport, req *http.Request, out *output) (fedhttp.Decision, error) {
 	resp, err := transport.RoundTrip(req) // an http.Client would only follow redirects
 	if err != nil {
-		return c.failure(err)
+		return c.failure(req, err)
 	}
 	defer resp.Body.Close()
 	decision, _ := fedhttp.DecisionFromResponse(resp)
-	if err := switched(resp, decision); err != nil {
-		return c.failure(err)
+	if err := unfinished(resp, decision); err != nil {
+		return c.failure(req, err)
 	}
 	wrote := c.write(resp, out)
 	switch err := decision.Err(); {
@@ -205,10 +205,14 @@ func (c *call) send(transport *fedhttp.Transport, req *http.Request, out *output
 }
 
 // failure is the end of a call without a response.
-func (c *call) failure(err error) (fedhttp.Decision, error) {
+func (c *call) failure(req *http.Request, err error) (fedhttp.Decision, error) {
 	var e *fedhttp.Error
 	if !errors.As(err, &e) {
 		return fedhttp.Decision{}, failed(err)
+	}
+	if e.Decision.Reason == fedhttp.ReasonUnlistedOrigin { // what there is in Go's Config no file has
+		err = fmt.Errorf("no configured peer; not sent (%v): %s is an origin of no peer in %s: add it there",
+			e.Decision.Reason, quote(req.URL.Scheme+"://"+req.URL.Host), plain(peersPath(c.peersFile)))
 	}
 	return e.Decision, &exit{exitCode(e.Decision.Outcome), c.remedied(err, e.Decision)}
 }

@@ -136,7 +136,7 @@ func TestCallOutcomes(t *testing.T) {
 	}
 	peer := newPeer(t, fedtest.Config{})
 	peers := peersOf(t, peer)
-	runWith(t, "", "get", "-p", peers, "https://elsewhere.example/").want(t, 16, "no configured peer")
+	runWith(t, "", "get", "-p", peers, "https://elsewhere.example/").want(t, 16, `no configured peer; not sent (unlisted_origin): "https://elsewhere.example" is an origin of no peer in `+peers+": add it there\n")
 	for _, args := range [][]string{{"elsewhere"}, {"ftp://x/"}, {"http://[x/"}, {peer.URL, "-H", "nonsense"}, {peer.URL, "-H", "X Y: a"}, {peer.URL, "-H", "X: a\r\nY: b"}, {peer.URL, "-H", ": a"}, {peer.URL, "-H", "X\u00e9;"}, {peer.URL, "--max-time", "-1"}, {peer.URL, "--obligation", "x"}} {
 		runWith(t, "", append([]string{"get", "-p", peers}, args...)...).want(t, exitUsage)
 	}
@@ -248,7 +248,7 @@ func TestCertificates(t *testing.T) {
 	ca := write(t, "ca.pem", certificatePEM(t, peer))
 	runWith(t, "", "get", "-p", peers, "-cacert", ca, peer.URL).want(t, 0)
 	runWith(t, "", "get", "-p", peers, "-cacert", peers, peer.URL).want(t, exitFailed, "no certificate in PEM")
-	runWith(t, "", "get", "-p", peers, "-key", ca, peer.URL).want(t, exitFailed, "--key needs --cert")
+	runWith(t, "", "get", "-p", peers, "-key", ca, peer.URL).want(t, exitUsage, "--key needs --cert")
 	runWith(t, "", "get", "-p", peers, "-cert", ca, peer.URL).want(t, exitFailed, "private key")
 }
 

@@ -33,7 +33,7 @@ func (c *client) flags(cmd *cobra.Command) {
 	peersFlag(cmd, &c.peersFile)
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVar(&c.policiesFile, "policies", "", "file of the policies that our side has agreed to; without it no task with obligations is sent")
+	f.StringVar(&c.policiesFile, "policies", "", "file of the policies that our side has agreed to; without it no task is sent whose obligations a peer's default terms do not grant")
 	f.StringVar(&c.anchorsFile, "anchors", "", "file of where trust anchors come from; without it nothing is ever sent again")
 	f.StringVar(&c.caFile, "cacert", "", "PEM file of the authorities that peers' certificates come from (default: the system's)")
 	f.StringVar(&c.certFile, "cert", "", "PEM file of our certificate, for peers that ask for one")
@@ -52,7 +52,7 @@ func (c *client) transport(t *telemetry, logger *slog.Logger, stderr io.Writer, 
 	}
 	base, err := c.base()
 	if err != nil {
-		return nil, failed(err)
+		return nil, err
 	}
 	cfg := fedhttp.Config{
 		Peers: peers, Base: base, Book: &fedhttp.PolicyBook{},
@@ -64,12 +64,12 @@ func (c *client) transport(t *telemetry, logger *slog.Logger, stderr io.Writer, 
 			return slices.ContainsFunc(peers, func(p fedhttp.Peer) bool { return p.ID == id })
 		}
 		if err := c.policies.load(); err != nil {
-			return nil, failed(err)
+			return nil, flagged("--policies", err)
 		}
 	}
 	if c.anchorsFile != "" {
 		if c.anchors, err = newAnchorFile(c.anchorsFile, base.Clone(), base.TLSClientConfig.RootCAs); err != nil {
-			return nil, failed(err)
+			return nil, flagged("--anchors", err)
 		}
 		cfg.Anchors = c.anchors
 	}
@@ -94,13 +94,21 @@ func (c *client) anchorless() error {
 	return errors.Join(faults...)
 }
 
-// remedied is err with the flag that mends it, where one was not given.
-func (c *client) remedied(err error, d fedhttp.Decision) error {
+// remedy names the flag that mends it, where one was not given; "" where none does.
+func (c *client) remedy(d fedhttp.Decision) string {
 	switch {
 	case d.Outcome == fedhttp.OutcomePolicyUnresolved && c.policiesFile == "":
-		return fmt.Errorf("%w; without --policies there is none", err)
+		return "; without --policies there is none"
 	case d.Reason == fedhttp.ReasonNoAnchorSource:
-		return fmt.Errorf("%w; without --anchors nothing is ever sent again", err)
+		return "; without --anchors nothing is ever sent again"
+	}
+	return ""
+}
+
+// remedied is err with its remedy.
+func (c *client) remedied(err error, d fedhttp.Decision) error {
+	if remedy := c.remedy(d); remedy != "" {
+		return fmt.Errorf("%w%s", err, remedy)
 	}
 	return err
 }
@@ -111,9 +119,12 @@ func (c *client) base() (*http.Transport, error) {
 	base := http.DefaultTransport.(*http.Transport).Clone()
 	base.DisableCompression = true
 	if c.certFile == "" && c.keyFile != "" {
-		return nil, errors.New("--key needs --cert")
+		return nil, usage("--key needs --cert")
 	}
 	config, err := loadTLS(c.caFile, c.certFile, c.keyFile)
+	if err != nil {
+		return nil, flagged("--cacert, --cert, --key", err)
+	}
 	base.TLSClientConfig = config
-	return base, err
+	return base, nil
 }

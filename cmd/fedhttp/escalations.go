@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -189,7 +188,7 @@ func newEscalationLine(e *fednats.StoredEscalation) escalationLine {
 	return escalationLine{
 		ID: e.ID, At: e.At, StoredAt: e.StoredAt, From: e.From, Kind: e.Kind,
 		Peer: d.Peer, Capability: d.Capability, TaskID: d.TaskID, Outcome: d.Outcome, Reason: d.Reason, Delivery: d.Delivery,
-		Evidence: slices.Concat([]fedhttp.Evidence{}, d.Evidence), CorrelationID: d.CorrelationID, PolicyReason: d.PolicyReason,
+		Evidence: append([]fedhttp.Evidence{}, d.Evidence...), CorrelationID: d.CorrelationID, PolicyReason: d.PolicyReason,
 		PolicyDigest: d.PolicyDigest, Epoch: d.Epoch, AnchorVersion: d.AnchorVersion, Attempts: d.Attempts,
 		AckedBy: e.AckedBy, AckedAt: e.AckedAt,
 	}

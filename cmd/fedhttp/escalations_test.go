@@ -18,6 +18,7 @@ func TestEscalations(t *testing.T) {
 	f.escalate(t, "t1", nil)
 	f.escalate(t, "t2", func(d *fedhttp.Decision) {
 		d.Peer, d.PolicyReason, d.PolicyDigest, d.CorrelationID = "org-c", "because"+hostile, "sha256:a", hostile+strings.Repeat("x", 1000)
+		d.Evidence = nil
 	})
 	r := f.run(t, "operator", "escalations")
 	r.want(t, 0, "capability      summarize\n", "task            t1\n", "what            ambiguous, no_signal\n",
@@ -30,6 +31,9 @@ func TestEscalations(t *testing.T) {
 	if len(lines) != 2 || lines[0]["task_id"] != "t1" || lines[0]["from"] != "replica-1" || lines[0]["kind"] != "ambiguous" ||
 		lines[1]["policy_reason"] != "because"+hostile || lines[1]["peer"] != "org-c" || lines[0]["acked_by"] != nil {
 		t.Fatalf("%v", lines)
+	}
+	if none, list := lines[1]["evidence"].([]any); !list || len(none) > 0 {
+		t.Errorf("no evidence is %v; want an empty list", lines[1]["evidence"])
 	}
 	if one := jsonLines(t, f.run(t, "operator", "escalations", "-json", "-peer", "org-c").out); len(one) != 1 || one[0]["id"] != lines[1]["id"] {
 		t.Errorf("of org-c: %v", one)

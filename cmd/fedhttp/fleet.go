@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -82,7 +83,8 @@ func (a *fleetAccess) remedy(err error, servers string, as role) error {
 		hint = fmt.Sprintf("the role %q of docs/fleet.md may do this: see to --creds or the user in --nats, --prefix and --inbox-prefix", as.name)
 	case errors.Is(err, nats.ErrNoServers):
 		hint = "nothing listens there; see to --nats"
-	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked):
+	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked),
+		errors.Is(err, nats.ErrAccountAuthExpired):
 		hint = "see to --creds, or to the user and password in --nats"
 	case errors.As(err, &certificate), errors.Is(err, nats.ErrSecureConnWanted):
 		hint = "see to --tls-ca, and to the host in --nats"
@@ -94,7 +96,17 @@ func (a *fleetAccess) remedy(err error, servers string, as role) error {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
 		hint = fmt.Sprintf("no answer within %v; see to --nats, or give a longer --timeout", a.timeout)
 	default:
-		return failed(fmt.Errorf("%s: %w", servers, err))
+		return failed(fmt.Errorf("%s: %s", servers, withoutFields(err)))
 	}
-	return failed(fmt.Errorf("%s: %w: %s", servers, err, hint))
+	return failed(fmt.Errorf("%s: %s: %s", servers, withoutFields(err), hint))
+}
+
+// withoutFields is an error of fednats without what it says of its Config, which no flag is
+// called.
+func withoutFields(err error) string {
+	text := strings.Replace(err.Error(), "Config.URL: ", "", 1)
+	if problem, remedy, found := strings.Cut(text, "; "); found && strings.Contains(remedy, "Config.") {
+		return problem
+	}
+	return text
 }

@@ -33,6 +33,16 @@ func (c *agreement) flags(cmd *cobra.Command) {
 	}
 }
 
+// write does the work where everything has a name.
+func (c *agreement) write(ctx context.Context, work func(context.Context, *fednats.Fleet) error) error {
+	for _, f := range []struct{ flag, value string }{{"--peer", c.key.Peer}, {"--capability", c.key.Capability}, {"--digest", c.digest}} {
+		if f.value == "" {
+			return usage("%s is empty; want it in full", f.flag)
+		}
+	}
+	return c.do(ctx, acceptor, false, work)
+}
+
 func newAccept(access *fleetAccess) *cobra.Command {
 	c := &agreement{fleetAccess: access}
 	cmd := &cobra.Command{
@@ -45,9 +55,9 @@ policy that was read and agreed to; nothing is ever accepted because it is adver
 It may come before the peer advertises it. What is accepted already stays accepted;
 the same digest once more replaces its terms.`,
 		Example: "  fedhttp policies accept -peer org-b -capability summarize -epoch 4 -digest sha256:9f2c... -term residency=eu",
-		Args:    cobra.NoArgs,
+		Args:    none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.do(cmd.Context(), acceptor, false, c.accept)
+			return c.write(cmd.Context(), c.accept)
 		},
 	}
 	c.flags(cmd)
@@ -65,9 +75,9 @@ peer in one epoch: its acceptance, and a negotiation that names it. Where there 
 neither, it says so and the exit code is 1. Tasks that are on their way are not
 called back.`,
 		Example: "  fedhttp policies revoke -peer org-b -capability summarize -epoch 4 -digest sha256:9f2c...",
-		Args:    cobra.NoArgs,
+		Args:    none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.do(cmd.Context(), acceptor, false, c.revoke)
+			return c.write(cmd.Context(), c.revoke)
 		},
 	}
 	c.flags(cmd)

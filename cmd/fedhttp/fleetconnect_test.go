@@ -63,7 +63,11 @@ func TestFleetTLS(t *testing.T) {
 	}).URL()
 	setUp(t, url, nats.Secure(config))
 	run := func(args ...string) result {
-		return runWith(t, "", append([]string{"escalations", "-nats", url}, args...)...)
+		r := runWith(t, "", append([]string{"escalations", "-nats", url}, args...)...)
+		if strings.Contains(r.err, "Config.") { // which has no field that is a flag
+			t.Error(r.err)
+		}
+		return r
 	}
 	run("-tls-ca", file, "-tls-cert", file).want(t, 0, "There is none.")
 	run("-tls-ca", file, "-tls-cert", file, "-tls-key", file).want(t, 0)

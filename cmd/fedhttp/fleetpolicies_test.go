@@ -134,7 +134,7 @@ func TestAccept(t *testing.T) {
 		f.run(t, "negotiator", args...).want(t, exitUsage, missing[1:])
 	}
 	f.change(t, "accept", 4, "sha256:a", "-term", "x").want(t, exitUsage, "--term")
-	f.change(t, "accept", 4, "").want(t, exitFailed, "digest is empty")
+	f.change(t, "accept", 4, "").want(t, exitUsage, "digest is empty")
 
 	f.change(t, "accept", 4, "sha256:a").want(t, 0, "accepted    epoch 4, sha256:a: not advertised\n", "tasks       wait", "nothing is advertised\n")
 	f.advertise(t, 3, "sha256:old")

@@ -62,7 +62,7 @@ func newGateway(t *fedhttp.Transport, peers []fedhttp.Peer, port string, remote 
 		Rewrite:       outgoing,
 		ModifyResponse: func(resp *http.Response) error {
 			d, _ := fedhttp.DecisionFromResponse(resp)
-			if err := switched(resp, d); err != nil {
+			if err := unfinished(resp, d); err != nil {
 				return err
 			}
 			p := passageOf(resp.Request.Context())
@@ -106,7 +106,7 @@ func (g *gateway) failure(w http.ResponseWriter, r *http.Request, err error) {
 	var e *fedhttp.Error
 	if errors.As(err, &e) {
 		p := problemOf(e)
-		p.Detail = plain(g.client.remedied(e, e.Decision).Error())
+		p.Detail += g.client.remedy(e.Decision)
 		p.write(w, e.Decision.RetryAt)
 		return
 	}

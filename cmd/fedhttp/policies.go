@@ -42,6 +42,9 @@ func (p *policy) equal(q *policy) bool {
 		(p.Terms == nil) == (q.Terms == nil) && maps.Equal(p.Terms, q.Terms)
 }
 
+// flagged is an error with the flag that names the file it is about.
+func flagged(flag string, err error) error { return failed(fmt.Errorf("%s: %w", flag, err)) }
+
 // readFile returns the content of a file of policies or anchors.
 func readFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)
@@ -63,13 +66,14 @@ func readFile(path string) ([]byte, error) {
 	return data, err
 }
 
-// parseFile parses a file of policies or anchors: YAML, of which JSON is a part.
-func parseFile(path string, data []byte, into any) error {
+// parseFile parses a file of policies or anchors: YAML, of which JSON is a part. The list
+// in it is called name, and its entries have the keys.
+func parseFile(path string, data []byte, into any, name, keys string) error {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil
 	}
 	if err := yaml.Load(data, into, yaml.WithKnownFields()); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return fmt.Errorf("%s: %s", path, yamlWords(err, name, keys))
 	}
 	return nil
 }
@@ -79,7 +83,7 @@ func parsePolicies(path string, data []byte) ([]policy, error) {
 	var file struct {
 		Policies []policy `yaml:"policies"`
 	}
-	if err := parseFile(path, data, &file); err != nil {
+	if err := parseFile(path, data, &file, "policies", "peer, capability, epoch, digest, terms, expires_at"); err != nil {
 		return nil, err
 	}
 	digests := map[fedhttp.PolicyKey]string{}

@@ -54,8 +54,8 @@ A call without a response is answered with problem+json (RFC 9457) that has the
 outcome, the reason and whether the request was sent. Switch off the client's own
 retries: what was sent and is not safe to send again (safe_to_resend) must not be.
 
-Without --policies no task with obligations is sent; without --anchors nothing is
-ever sent again.
+Without --policies no task is sent whose obligations the peer's default terms do not
+grant; without --anchors nothing is ever sent again.
 
 ` + healthPath + ` says whether the gateway is up, ` + statusPath + ` what the transport is doing. Spans and
 metrics go where the standard OTEL_ variables say (OTEL_EXPORTER_OTLP_ENDPOINT and
@@ -66,20 +66,23 @@ The gateway has no authentication: it listens on loopback, unless --allow-remote
 given.`,
 		Example: "  fedhttp proxy -peers peers.yaml -policies policies.yaml -listen 127.0.0.1:8642\n" +
 			"  curl -i http://127.0.0.1:8642/org-b/v1/tasks",
-		Args: cobra.NoArgs,
+		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context()) },
 	}
 	c.flags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&c.listen, "listen", "127.0.0.1:8642", "the `address` to listen on; port 0 is one of the system's choice")
 	f.BoolVar(&c.allowRemote, "allow-remote", false, "listen beyond loopback, for whoever can connect")
-	f.DurationVar(&c.grace, "grace", 30*time.Second, "how long calls may take to end once the gateway is stopped")
+	f.DurationVar(&c.grace, "grace", 30*time.Second, "how long calls may take to end once the gateway is stopped; 0s breaks them off")
 	f.BoolVar(&c.logJSON, "log-json", false, "log in JSON")
 	f.BoolVarP(&c.verbose, "verbose", "v", false, "log more")
 	return cmd
 }
 
 func (c *proxyCommand) run(ctx context.Context) error {
+	if c.grace < 0 {
+		return usage("--grace %v: want a time such as 30s, or 0s", c.grace)
+	}
 	logger := c.logger()
 	telemetry, err := newTelemetry(ctx)
 	if err != nil {

@@ -144,6 +144,20 @@ func TestProxyOverrides(t *testing.T) {
 	}
 }
 
+// TestNoStatus: a status below 100, which net/http's client takes and its server cannot
+// write, does not keep the decision from the client.
+func TestNoStatus(t *testing.T) {
+	t.Parallel()
+	peer := newPeer(t, fedtest.Config{})
+	peer.Otherwise(fedtest.Wire("HTTP/1.1 099 x\r\nContent-Length: 3\r\n\r\nraw"))
+	peers := peersOf(t, peer)
+	a := startProxy(t, "-peers", peers).do(t, "POST", "/org-b/x", nil)
+	if got := a.problem(t); got.Status != 502 || got.Outcome != "ambiguous" || got.Sent != "yes" || got.SafeToResend || !strings.Contains(got.Detail, "the status 099, which is none") {
+		t.Errorf("%+v", got)
+	}
+	runWith(t, "", "get", "-p", peers, peer.URL+"/x").want(t, 12, "the status 099, which is none")
+}
+
 // TestOwnErrorsOfNetHTTP: what net/http answers by itself has no decision, as the docs say.
 func TestOwnErrorsOfNetHTTP(t *testing.T) {
 	t.Parallel()

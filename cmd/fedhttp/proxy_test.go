@@ -144,7 +144,8 @@ func TestProxyNamesFlags(t *testing.T) {
 	if got := a.problem(t); got.Reason != "no_anchor_source" || !strings.HasSuffix(got.Detail, "; without --anchors nothing is ever sent again") {
 		t.Errorf("%+v", got)
 	}
-	a = p.do(t, "GET", "/org-b/", nil, headerCapability, "c", headerObligations, "residency=eu", headerPolicyWait, "1h")
+	long := strings.Repeat("c", maxShown) // which is cut, and the flag not with it
+	a = p.do(t, "GET", "/org-b/", nil, headerCapability, long, headerObligations, "residency=eu", headerPolicyWait, "1h")
 	if got := a.problem(t); got.Outcome != "policy_unresolved" || !strings.HasSuffix(got.Detail, "; without --policies there is none") {
 		t.Errorf("%+v", got)
 	}

@@ -85,6 +85,13 @@ type datum struct {
 	binary bool
 }
 
+func (d datum) flag() string {
+	if d.binary {
+		return "--data-binary"
+	}
+	return "--data"
+}
+
 // dataFlag collects both, in the order in which they are given.
 type dataFlag struct {
 	all    *[]datum
@@ -106,7 +113,7 @@ func (c *call) body() (data []byte, given bool, err error) {
 		part := []byte(d.text)
 		if path, isFile := strings.CutPrefix(d.text, "@"); isFile {
 			if part, err = c.read(path); err != nil {
-				return nil, false, failed(err)
+				return nil, false, flagged(d.flag(), err)
 			}
 			if !d.binary {
 				part = slices.DeleteFunc(part, func(b byte) bool { return b == '\r' || b == '\n' || b == 0 })

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/netip"
@@ -13,14 +14,19 @@ import (
 	"github.com/fedhttp/fedhttp"
 )
 
-// switched is the error for a 101, which nobody has asked for: whoever wrote it is
-// about to speak another protocol, and what became of the request it does not say.
-func switched(resp *http.Response, d fedhttp.Decision) error {
-	if resp.StatusCode != http.StatusSwitchingProtocols {
+// unfinished is the error for an answer that does not say what became of the request: a
+// 101, which nobody has asked for, whose author is about to speak another protocol; and a
+// status below 100, which is none, and none that a server could pass on.
+func unfinished(resp *http.Response, d fedhttp.Decision) error {
+	err := errors.New("the peer switched protocols, which nobody has asked for")
+	switch {
+	case resp.StatusCode >= http.StatusOK:
 		return nil
+	case resp.StatusCode != http.StatusSwitchingProtocols:
+		err = fmt.Errorf("the peer answered with the status %03d, which is none", resp.StatusCode)
 	}
 	d.Outcome, d.Reason = fedhttp.OutcomeAmbiguous, fedhttp.ReasonNoSignal
-	return &fedhttp.Error{Decision: d, Err: errors.New("the peer switched protocols, which nobody has asked for")}
+	return &fedhttp.Error{Decision: d, Err: err}
 }
 
 // rewrite makes of the peer's response the gateway's. The body and everything else
