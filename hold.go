@@ -119,6 +119,8 @@ func (f *preflight) look(alarm *alarm, late Reason, turn *time.Time) (r refusal,
 	switch {
 	case !r.ok() && r.outcome != OutcomePolicyUnresolved:
 		return r, true
+	case alarm.past(now) && r.ok() && !turn.IsZero():
+		return refusal{OutcomePolicyUnresolved, late, errLateTurn}, true
 	case alarm.past(now):
 		return refusal{OutcomePolicyUnresolved, late, f.missing(r.reason)}, true
 	case r.ok():

@@ -42,6 +42,9 @@ func (e *pendingError) Error() string {
 	}
 }
 
+// errLateTurn is of a task that was held with so many others that its turn came too late.
+var errLateTurn = errors.New("its policy was agreed, and its turn by Hold.ReleaseRate would have come too late")
+
 // missing says what the task waits for, by what the book said last.
 func (f *preflight) missing(reason Reason) error {
 	return &pendingError{f.warrant.auth(), reason}

@@ -124,7 +124,7 @@ func TestLateTurn(t *testing.T) {
 		if err := <-errs; err != nil {
 			t.Error(err)
 		}
-		if err := <-errs; err == nil || !strings.Contains(err.Error(), "agreed too late") {
+		if err := <-errs; err == nil || !strings.Contains(err.Error(), "its turn by Hold.ReleaseRate") {
 			t.Errorf("%v", err)
 		}
 	})
