@@ -233,6 +233,8 @@ func (c *call) ownDoing(a *attempt) refusal {
 			own.err = c.body.watched.failed() // a.err says what came of it, and not this
 		}
 		return own
+	case a.fence.isHTTP2() && !overHTTP2(c.in.Header):
+		return refusal{outcome: OutcomeCanceled, reason: ReasonBadRequest}
 	case a.delivery != DeliveryNotDelivered:
 	case errors.Is(a.err, ErrPeerUntrusted):
 		return refusal{outcome: OutcomePeerUnavailable, reason: ReasonPeerUntrusted}

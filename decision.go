@@ -174,7 +174,7 @@ const (
 	ReasonClosed
 	// ReasonBadRequest: the request cannot be sent as it is: its method, path, query,
 	// header or trailer is malformed, or its ContentLength or TransferEncoding is not
-	// one that a body can have. [canceled]
+	// one that a body can have; or HTTP/2 does not send its header. [canceled]
 	ReasonBadRequest
 	// ReasonBodyFailed: reading the request's body failed, or it has not the length
 	// that ContentLength says. Bytes may have left. [canceled]

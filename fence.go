@@ -115,6 +115,13 @@ func (f *fence) isStopped() bool {
 	return f.stopped
 }
 
+// isHTTP2 reports whether the last connection speaks HTTP/2.
+func (f *fence) isHTTP2() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.http2
+}
+
 // early reports whether the answer that begins, on HTTP/1, was read before anything of
 // the request was written: then it answers another one. A peer, or what is in front of
 // it, that answers once too often makes net/http take that for the answer to whatever

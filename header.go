@@ -165,6 +165,21 @@ func sendableTrailer(trailer http.Header) error {
 	return err
 }
 
+// overHTTP2 reports whether net/http sends the header over HTTP/2, which has no fields
+// that are of the connection (RFC 9113, section 8.2.2): it looks before a byte leaves.
+// Whether it is HTTP/2 nobody knows beforehand.
+func overHTTP2(h http.Header) bool {
+	upgrade, coding, conn := h["Upgrade"], h["Transfer-Encoding"], h["Connection"]
+	switch {
+	case len(upgrade) > 0 && upgrade[0] != "" && upgrade[0] != "chunked":
+	case len(coding) > 1, len(coding) == 1 && coding[0] != "" && coding[0] != "chunked":
+	case len(conn) > 1, len(conn) == 1 && conn[0] != "" && !strings.EqualFold(conn[0], "close") && !strings.EqualFold(conn[0], "keep-alive"):
+	default:
+		return true
+	}
+	return false
+}
+
 func sendableFields(kind string, h http.Header) (letters uint32, err error) {
 	for name, values := range h {
 		if !isToken(name) {

@@ -249,3 +249,60 @@ func TestResponseContext(t *testing.T) {
 		}
 	}
 }
+
+// Fields of the connection are the caller's mistake where that turns out to speak
+// HTTP/2. Over HTTP/1 they are sent.
+func TestConnectionFields(t *testing.T) {
+	checkLeaks(t)
+	t.Parallel()
+	for _, http2 := range []bool{false, true} {
+		var served, escalated atomic.Int32
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served.Add(1) }))
+		server.EnableHTTP2 = http2
+		server.StartTLS()
+		defer server.Close()
+		cfg := testPeer("b", server.URL)
+		cfg.Breaker.Failures = 1
+		tr := newTestTransport(t, fedhttp.Config{
+			Base: server.Client().Transport, Peers: []fedhttp.Peer{cfg}, Anchors: risingAnchors(),
+			Escalator: escalatorFunc(func(context.Context, fedhttp.Escalation) { escalated.Add(1) }),
+		})
+		sent := int32(0)
+		for _, test := range []struct {
+			header http.Header
+			over   bool // HTTP/2 as well
+		}{
+			{http.Header{"Connection": {"X-Note"}}, false},
+			{http.Header{"Connection": {"close", "close"}}, false},
+			{http.Header{"Connection": {"Close"}}, true},
+			{http.Header{"Connection": {"keep-alive"}}, true},
+			{http.Header{"Connection": {""}}, true},
+			{http.Header{"Upgrade": {"h2c"}}, false},
+			{http.Header{"Upgrade": {"chunked"}}, true},
+			{http.Header{"Upgrade": {""}}, true},
+			{http.Header{"Transfer-Encoding": {"gzip"}}, false},
+			{http.Header{"Transfer-Encoding": {"chunked", ""}}, false},
+			{http.Header{"Transfer-Encoding": {"chunked"}}, true},
+			{http.Header{"Transfer-Encoding": {""}}, true},
+		} {
+			req := requestOf(http.MethodPost, server.URL)
+			req.Header = test.header
+			err := rawSend(tr, req)
+			if !http2 || test.over {
+				if sent++; err != nil {
+					t.Errorf("HTTP/2 %v, %v: %v", http2, test.header, err)
+				}
+				continue
+			}
+			if d := fenceDecision(t, err); d.Reason != fedhttp.ReasonBadRequest || d.Outcome != fedhttp.OutcomeCanceled || d.Attempts != 1 || d.Escalated {
+				t.Errorf("%v: %+v, want canceled (bad_request)", test.header, d)
+			}
+		}
+		if s := tr.Status()[0]; s.Breaker != "closed" || escalated.Load() != 0 {
+			t.Errorf("HTTP/2 %v: %d escalations, the breaker is %s", http2, escalated.Load(), s.Breaker)
+		}
+		if n := served.Load(); n != sent {
+			t.Errorf("HTTP/2 %v: %d requests came, want %d", http2, n, sent)
+		}
+	}
+}
