@@ -223,15 +223,39 @@ func (f *Fleet) writeError(key string, err error) error {
 }
 
 // retryConflicts goes on where another writer was faster, or what was read is not the
-// last word.
+// last word; and while there is no leader to ask, until ctx ends, as a write waits for one.
 func retryConflicts(ctx context.Context, try func() error) error {
+	if _, ends := ctx.Deadline(); !ends { // as of every question at the cluster
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, setupTimeout)
+		defer cancel()
+	}
 	const tries = 20
-	for i := 1; ; i++ {
+	for i := 1; ; {
 		err := try()
-		if i == tries || !isConflict(err) || !sleep(ctx, time.Duration(i)*time.Millisecond) {
+		wait := time.Duration(i) * time.Millisecond
+		switch {
+		case isLeaderless(err):
+			wait = leaderlessWait
+		case i < tries && isConflict(err):
+			i++
+		default:
+			return err
+		}
+		if !sleep(ctx, wait) {
 			return err
 		}
 	}
+}
+
+const leaderlessWait = 50 * time.Millisecond
+
+// isLeaderless reports whether a stream's leader is being elected. The cluster has done
+// nothing then.
+func isLeaderless(err error) bool {
+	const code = nats.JSErrCodeJetStreamNotAvailable
+	var older nats.JetStreamError // of the API that asks the leader
+	return isAPIError(err, jetstream.ErrorCode(code)) || errors.As(err, &older) && older.APIError() != nil && older.APIError().ErrorCode == code
 }
 
 func isConflict(err error) bool {
