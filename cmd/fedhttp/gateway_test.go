@@ -232,10 +232,13 @@ func TestReadTask(t *testing.T) {
 	if terms, err := readObligations([]string{`a="x,\"y,z", b`, `c="\\", d=e`}); err != nil || len(terms) != 4 || terms["a"] != `x,"y,z` {
 		t.Errorf("%v, %v", terms, err)
 	}
+	if terms, err := readObligations([]string{`a="040", b="x\"=01", c=0, d=-10, e=100`}); err != nil || terms["a"] != "040" || terms["c"] != "0" || terms["d"] != "-10" {
+		t.Errorf("%v, %v", terms, err)
+	}
 	if terms, err := readObligations([]string{"a=b", "a=c"}); err == nil {
 		t.Errorf("two lines with one key are taken for %v", terms)
 	}
-	for _, value := range []string{"a=(b)", "a=1.5", "a=:YQ==:", "A=b", "a=b;c d", "a=b;c=d", "a;b", "a=b, a=c", "a=b, c, a=b", `a="x,y", b, a="\\","`, "", " ", "a=b,"} {
+	for _, value := range []string{"a=(b)", "a=1.5", "a=:YQ==:", "A=b", "a=b;c d", "a=b;c=d", "a;b", "a=b, a=c", "a=b, c, a=b", `a="x,y", b, a="\\","`, "", " ", "a=b,", "a=040", "a=-0", `a="\"=1", b=00`} {
 		if terms, err := readObligations([]string{value}); err == nil {
 			t.Errorf("%s is taken for %v", value, terms)
 		}

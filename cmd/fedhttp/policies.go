@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"os"
 	"slices"
 	"time"
@@ -37,9 +36,9 @@ func (p *policy) key() fedhttp.PolicyKey {
 
 func (p *policy) capability() [2]string { return [2]string{p.Peer, p.Capability} }
 
-func (p *policy) equal(q *policy) bool {
-	return p.key() == q.key() && p.Digest == q.Digest && p.ExpiresAt.Equal(q.ExpiresAt) &&
-		(p.Terms == nil) == (q.Terms == nil) && maps.Equal(p.Terms, q.Terms)
+// replacedBy reports whether q is about the same digest, and as much of a negotiation.
+func (p *policy) replacedBy(q *policy) bool {
+	return p.key() == q.key() && p.Digest == q.Digest && p.ExpiresAt.IsZero() == q.ExpiresAt.IsZero()
 }
 
 // flagged is an error with the flag that names the file it is about.
@@ -144,7 +143,8 @@ func (w *policyWatch) take(now []policy) error {
 // apply changes the book from what the file has said before.
 func apply(book *fedhttp.PolicyBook, before, now []policy, counts map[[2]string]policy) {
 	for _, old := range before {
-		if !slices.ContainsFunc(now, func(p policy) bool { return old.equal(&p) }) {
+		// One of the same kind takes its place in one step, so that no task finds none.
+		if !slices.ContainsFunc(now, func(p policy) bool { return old.replacedBy(&p) }) {
 			book.Revoke(old.key(), old.Digest)
 		}
 		if _, advertised := counts[old.capability()]; !advertised {

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -73,8 +74,12 @@ func readObligations(values []string) (fedhttp.Terms, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s (RFC 9651)", want)
 	}
-	if members(strings.Join(values, ",")) != len(dict.Names()) {
+	whole := strings.Join(values, ",")
+	if members(whole) != len(dict.Names()) {
 		return nil, fmt.Errorf("%s, each key once", want)
+	}
+	if padded.MatchString(stringItem.ReplaceAllString(whole, `""`)) {
+		return nil, fmt.Errorf("%s; a number has a zero before it, which is lost: put it in double quotes", want)
 	}
 	terms := make(fedhttp.Terms, len(dict.Names()))
 	for _, name := range dict.Names() {
@@ -101,6 +106,13 @@ func readObligations(values []string) (fedhttp.Terms, error) {
 	}
 	return terms, nil
 }
+
+// An Integer has lost the zeros before it once it is parsed, and "040" is not "40" to a
+// policy. What stands in a String is none.
+var (
+	stringItem = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
+	padded     = regexp.MustCompile(`=(?:-?0[0-9]|-0)`)
+)
 
 // members counts the members of a Dictionary that can be parsed, of which a parser
 // keeps the last of a key. Commas are between them and in strings.
