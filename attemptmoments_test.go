@@ -114,7 +114,9 @@ func gone(m *momentRun, r *http.Request) {
 	case <-m.over:
 	}
 	if r.ProtoMajor == 1 {
-		return // there it depends on what the server has read
+		// There it depends on what the server has read. TLS says goodbye before it is
+		// gone, so the end of an answer could still be heard.
+		panic(http.ErrAbortHandler)
 	}
 	let := m.wait(r.Context().Done())
 	m.mu.Lock()
