@@ -2,6 +2,7 @@ package fedhttp
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -68,10 +69,17 @@ type DenialLedger interface {
 }
 
 // NewDenialLedger returns a ledger that keeps denials in memory, one for each
-// (peer, capability, scope), the latest. It is what a nil Config.Denials means.
+// (peer, capability, scope, epoch, digest), the one that lasts longest. It is what a
+// nil Config.Denials means.
 func NewDenialLedger() DenialLedger { return &memoryLedger{} }
 
-type denialKey struct{ peer, capability, scope string }
+// denialKey is what a denial covers. Those of different epochs and digests stand
+// beside each other: a rejection may come after one of a task that was sent later.
+type denialKey struct {
+	peer, capability, scope string
+	epoch                   uint64
+	digest                  string
+}
 
 type memoryLedger struct {
 	size atomic.Int64 // len(byKey), so that a ledger without denials costs no lock
@@ -88,7 +96,10 @@ func (l *memoryLedger) Record(_ context.Context, d Denial) error {
 		l.byKey = make(map[denialKey]Denial)
 		l.sweep = 1024
 	}
-	l.byKey[denialKey{d.Peer, d.Capability, d.Scope}] = d
+	key := denialKey{d.Peer, d.Capability, d.Scope, d.Epoch, d.Digest}
+	if old, ok := l.byKey[key]; !ok || d.Until.After(old.Until) {
+		l.byKey[key] = d
+	}
 	if len(l.byKey) >= l.sweep {
 		for key, old := range l.byKey {
 			if !d.At.Before(old.Until) {
@@ -106,9 +117,9 @@ func (l *memoryLedger) Denied(peer string, task Task, auth Authorization) (Denia
 		return Denial{}, false
 	}
 	l.mu.RLock()
-	d, ok := l.byKey[denialKey{peer, task.Capability, task.Scope}]
+	d, ok := l.byKey[denialKey{peer, task.Capability, task.Scope, auth.Epoch, auth.Digest}]
 	l.mu.RUnlock()
-	if !ok || d.Epoch != auth.Epoch || d.Digest != auth.Digest || !time.Now().Before(d.Until) {
+	if !ok || !time.Now().Before(d.Until) {
 		return Denial{}, false
 	}
 	return d, true
@@ -182,15 +193,9 @@ func (w *denialWindow) left(now time.Time, p DenialPolicy) int {
 
 // resize keeps the latest denials when SetPeers changes the budget.
 func (w *denialWindow) resize(budget int) {
-	if len(w.times) <= budget && w.next == 0 {
+	if len(w.times) == budget || len(w.times) < budget && w.next == 0 {
 		return
 	}
-	if len(w.times) == budget {
-		return
-	}
-	ordered := append(append([]time.Time(nil), w.times[w.next:]...), w.times[:w.next]...)
-	if len(ordered) > budget {
-		ordered = ordered[len(ordered)-budget:]
-	}
-	w.times, w.next = ordered, 0
+	ordered := slices.Concat(w.times[w.next:], w.times[:w.next])
+	w.times, w.next = ordered[max(0, len(ordered)-budget):], 0
 }

@@ -233,3 +233,35 @@ func TestDenialLedgerBounded(t *testing.T) {
 		}
 	})
 }
+
+// TestLateRejection: rejections come in any order. One of an older epoch or another
+// digest, or one that holds off for less, does not let a task go that another denies.
+func TestLateRejection(t *testing.T) {
+	vtBubble(t, func(t *testing.T) {
+		now := time.Now()
+		first := Denial{Peer: "b", Capability: "cap", Scope: "s", Epoch: 2, Digest: "d", At: now, Until: now.Add(time.Minute), TaskID: "first"}
+		for name, change := range map[string]func(*Denial){
+			"older epoch":   func(d *Denial) { d.Epoch = 1 },
+			"other digest":  func(d *Denial) { d.Digest = "e" },
+			"shorter":       func(d *Denial) { d.Until = now.Add(time.Second) },
+			"over at once":  func(d *Denial) { d.Until = now },
+			"as long":       func(*Denial) {},
+			"other scope":   func(d *Denial) { d.Scope = "" },
+			"other ability": func(d *Denial) { d.Capability = "other" },
+		} {
+			late := first
+			late.TaskID = "late"
+			change(&late)
+			ledger := NewDenialLedger()
+			for _, d := range []Denial{first, late} {
+				if err := ledger.Record(t.Context(), d); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, denied := ledger.Denied("b", Task{Capability: "cap", Scope: "s"}, Authorization{Epoch: 2, Digest: "d"})
+			if !denied || got != first {
+				t.Errorf("%s: denied %v, by %+v", name, denied, got)
+			}
+		}
+	})
+}
