@@ -2,12 +2,9 @@ package fedhttp
 
 import (
 	"context"
-	"errors"
-	"io"
 	"net/http"
 	"reflect"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -65,14 +62,22 @@ func newTracing(provider trace.TracerProvider, propagator propagation.TextMapPro
 	t.fields = slices.Concat(traceFields, t.propagates().Fields())
 	if provider == nil {
 		provider = otel.GetTracerProvider()
-		if typ := reflect.TypeOf(provider); typ.Kind() == reflect.Pointer && typ.Elem().PkgPath() == "go.opentelemetry.io/otel/internal/global" {
-			t.placeholder = typ
-		}
+		t.placeholder = placeholderOf(provider)
 	}
 	if _, none := provider.(noop.TracerProvider); !none {
 		t.tracer = provider.Tracer(instrumentation, trace.WithSchemaURL(semconv.SchemaURL))
 	}
 	return t
+}
+
+// placeholderOf returns the type of a global provider that is the placeholder, nil
+// where it is another.
+func placeholderOf(global any) reflect.Type {
+	typ := reflect.TypeOf(global)
+	if typ.Kind() == reflect.Pointer && typ.Elem().PkgPath() == "go.opentelemetry.io/otel/internal/global" {
+		return typ
+	}
+	return nil
 }
 
 func (t *tracing) on() bool {
@@ -312,40 +317,6 @@ func (t *tracing) classified(c *call, a *attempt) {
 	attrs.setOn(a.span)
 }
 
-// errorType is the semantic conventions' error.type of an attempt; "" for one
-// that did not fail.
-func (c *call) errorType(a *attempt) string {
-	switch {
-	case a.resp != nil && a.verdict == VerdictNone && a.resp.StatusCode < 400:
-		return ""
-	case a.resp != nil:
-		return strconv.Itoa(a.resp.StatusCode)
-	case a.expired:
-		return "attempt_timeout" // a.err is only how the attempt was ended
-	case errors.Is(c.Err(), context.DeadlineExceeded):
-		return "deadline_exceeded"
-	case c.Err() != nil:
-		return "canceled"
-	case errors.Is(a.err, io.EOF), errors.Is(a.err, io.ErrUnexpectedEOF):
-		return "eof"
-	}
-	return typeOf(a.err)
-}
-
-// typeOf is the type of err, or of what its wrappers wrap: types are a closed set,
-// while an error may say anything of itself.
-func typeOf(err error) string {
-	for range 8 { // deeper than any sane chain
-		typ := reflect.TypeOf(err).String()
-		inner := errors.Unwrap(err)
-		if inner == nil || typ != "*url.Error" && typ != "*fmt.wrapError" {
-			return typ
-		}
-		err = inner
-	}
-	return reflect.TypeOf(err).String()
-}
-
 // evidenceValues has the values of single pieces of evidence, which is what
 // nearly every attempt has, if any.
 var evidenceValues = func() (values [][]attribute.Value) {
@@ -360,7 +331,7 @@ var evidenceValues = func() (values [][]attribute.Value) {
 }()
 
 func evidenceValue(evidence []Evidence) attribute.Value {
-	if len(evidence) == 1 && evidence[0].Ignored == IgnoredNot && int(evidence[0].Source) < len(evidenceValues) && int(evidence[0].Layer) < len(layerNames) {
+	if len(evidence) == 1 && evidence[0].Ignored == IgnoredNot {
 		return evidenceValues[evidence[0].Source][evidence[0].Layer]
 	}
 	texts := make([]string, len(evidence))

@@ -210,6 +210,7 @@ func TestTraceErrorTypes(t *testing.T) {
 		"*errors.errorString":         {err: errors.New("odd")},
 		"*net.OpError":                {err: &url.Error{Op: "Get", URL: "https://b.example", Err: &net.OpError{Op: "read", Err: errors.New("reset")}}},
 		"*x509.UnknownAuthorityError": {err: fmt.Errorf("wrapped: %w", &x509.UnknownAuthorityError{})},
+		"*net.DNSError":               {err: &joined{&net.DNSError{}, errors.New("and stopped")}},
 	} {
 		t.Run(want, func(t *testing.T) {
 			vtBubble(t, func(t *testing.T) {
