@@ -77,7 +77,7 @@ var (
 // for everybody who waits.
 type anchorKeeper struct {
 	peer     string
-	source   AnchorSource
+	source   AnchorSource    // nil: nobody asks for a fetch
 	lifetime context.Context // the Transport's: a fetch belongs to no single call
 	ended    func(refreshResult)
 	current  atomic.Pointer[keptAnchor]
@@ -164,9 +164,6 @@ func (k *anchorKeeper) obtain(ctx context.Context, required bool, interval time.
 // starts a fetch where none is on its way. That goes on when ctx ends, for the
 // others who wait. waited tells whether there was anything to wait for.
 func (k *anchorKeeper) refresh(ctx context.Context, mark uint64, enough func(*keptAnchor) bool, interval time.Duration) (result refreshResult, waited bool, err error) {
-	if k.source == nil {
-		return refreshFailed, false, errNoAnchor
-	}
 	if k.fetchesIn(ctx) {
 		return refreshFailed, false, errOwnFetch
 	}
@@ -193,9 +190,6 @@ func (k *anchorKeeper) refresh(ctx context.Context, mark uint64, enough func(*ke
 
 // kick has a fetch started that nobody waits for.
 func (k *anchorKeeper) kick(interval time.Duration) {
-	if k.source == nil {
-		return
-	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.start(interval)
@@ -315,8 +309,8 @@ func (a *Anchor) ownRoots() error {
 // take makes a the current anchor, or says why not. The last good one stays
 // where it is refused. k.mu is held.
 func (k *anchorKeeper) take(a Anchor, now time.Time) (refreshResult, error) {
-	old := k.current.Load()
-	if old != nil && old.IssuedAt.After(k.newest) {
+	old := k.anchor()
+	if old.IssuedAt.After(k.newest) {
 		k.newest = old.IssuedAt // and stays, also behind an anchor without times
 	}
 	switch {
@@ -334,9 +328,6 @@ func (k *anchorKeeper) take(a Anchor, now time.Time) (refreshResult, error) {
 		return refreshFailed, errRootsEmpty
 	}
 	kept := &keptAnchor{Anchor: a, fetchedAt: now}
-	if old == nil {
-		old = &noAnchor
-	}
 	switch {
 	case a.Roots == nil && old.Roots != nil:
 		return refreshFailed, errRootsGone

@@ -53,8 +53,8 @@ func (b *retryBudget) giveBack() { b.earn(1) }
 // resend'th resend.
 func backoff(p RetryPolicy, resend int) time.Duration {
 	ceiling := p.MaxBackoff
-	if shift := resend; shift < 62 && p.MinBackoff <= p.MaxBackoff>>shift {
-		ceiling = p.MinBackoff << shift
+	if resend < 62 && p.MinBackoff <= p.MaxBackoff>>resend {
+		ceiling = p.MinBackoff << resend
 	}
 	if span := ceiling - p.MinBackoff; span > 0 {
 		return p.MinBackoff + rand.N(span)

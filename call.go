@@ -294,10 +294,13 @@ func (c *call) policyReason() string {
 // degraded reports whether the peer was degraded: at its last attempt, or where
 // nothing was sent now.
 func (c *call) degraded() bool {
-	if c.last != nil || c.peer == nil {
-		return c.last != nil && c.last.degraded
+	switch {
+	case c.last != nil:
+		return c.last.degraded
+	case c.peer != nil:
+		return c.peer.disbelieved()
 	}
-	return c.peer.degraded.Load() || !c.peer.breaker.Load().closed()
+	return false
 }
 
 // escalation says which kind of escalation the outcome is, if it is one that

@@ -384,8 +384,8 @@ func DecisionFromResponse(resp *http.Response) (Decision, bool) {
 	if resp == nil || resp.Request == nil {
 		return Decision{}, false
 	}
-	c, ok := resp.Request.Context().Value(callKey{}).(*call)
-	if !ok {
+	c := callOf(resp.Request.Context())
+	if c == nil {
 		return Decision{}, false
 	}
 	d := c.decision()

@@ -3,6 +3,7 @@ package fedhttp
 import (
 	"mime"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -116,15 +117,7 @@ func (a *reply) isMediaType(want ...string) bool {
 		return false
 	}
 	mediaType, _, err := mime.ParseMediaType(value)
-	if err != nil {
-		return false
-	}
-	for _, w := range want {
-		if mediaType == w {
-			return true
-		}
-	}
-	return false
+	return err == nil && slices.Contains(want, mediaType)
 }
 
 func mayBeDSP(a *reply) bool { return a.isMediaType("application/json", "application/ld+json") }

@@ -38,9 +38,7 @@ func newMetrics(provider metric.MeterProvider, peers func() []*peer) *metrics {
 	m := &metrics{}
 	if provider == nil {
 		provider = otel.GetMeterProvider()
-		if typ := reflect.TypeOf(provider); typ.Kind() == reflect.Pointer && typ.Elem().PkgPath() == "go.opentelemetry.io/otel/internal/global" {
-			m.placeholder = typ
-		}
+		m.placeholder = placeholderOf(provider)
 	}
 	if _, none := provider.(noop.MeterProvider); none {
 		return m

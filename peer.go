@@ -165,7 +165,7 @@ func (t *peerTable) consistent(hostport string, at *place) bool {
 		return false // net/http may make a peer's of it
 	}
 	others := t.byName[host]
-	return len(others) == 0 || at.peer != nil && (host == at.host || slices.Contains(others, at.peer))
+	return len(others) == 0 || slices.Contains(others, at.peer)
 }
 
 // lookup returns the peer that u belongs to and the origin of it, nowhere where
@@ -282,14 +282,7 @@ func compilePeer(cfg Peer, fault func(field, format string, args ...any)) *peer 
 
 const maxPeerID = 256
 
-func isPeerID(id string) bool {
-	for i := range len(id) {
-		if id[i] < ' ' || id[i] > '~' {
-			return false
-		}
-	}
-	return id != "" && len(id) <= maxPeerID
-}
+func isPeerID(id string) bool { return id != "" && len(id) <= maxPeerID && isPlain(id) }
 
 // orDefault returns d, or standard where d is zero, and reports a negative d.
 func orDefault(d, standard time.Duration, field string, fault func(field, format string, args ...any)) time.Duration {

@@ -60,28 +60,19 @@ func (p RetryPolicy) withDefaults(fault func(field, format string, args ...any))
 	return p
 }
 
-// retryLoop is a retryablehttp client whose CheckRetry is the layer-aware policy.
+// retryLoop is a retryablehttp client whose CheckRetry is the layer-aware policy. It
+// has no state.
 //
 // The library sees none of the traffic. What it sends is a shell that carries
 // the call in its context, and what it gets back is a shell as well; the real
 // request and response stay in the call. So it has no body to buffer or rewind,
 // no Location to follow, no Retry-After to obey, no URL to log, and no
 // connections to close. It keeps the loop, and asks us at each turn of it.
-type retryLoop struct{ client *retryablehttp.Client }
-
-func newRetryLoop() *retryLoop {
-	return &retryLoop{&retryablehttp.Client{
-		HTTPClient: &http.Client{
-			Transport:     turn{},
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
-		Logger:       nil,
-		RetryMax:     math.MaxInt,
-		CheckRetry:   checkRetry,
-		Backoff:      func(_, _ time.Duration, _ int, _ *http.Response) time.Duration { return 0 },
-		PrepareRetry: func(*http.Request) error { return nil },
-		ErrorHandler: retryablehttp.PassthroughErrorHandler,
-	}}
+var retryLoop = &retryablehttp.Client{
+	HTTPClient: &http.Client{Transport: turn{}},
+	RetryMax:   math.MaxInt,
+	CheckRetry: checkRetry,
+	Backoff:    func(_, _ time.Duration, _ int, _ *http.Response) time.Duration { return 0 },
 }
 
 // loop sends the call until its verdict is final. The first attempt has been
@@ -93,7 +84,7 @@ func (c *call) loop() {
 	shell := &http.Request{URL: shellURL, Header: http.Header{}}
 	// The shells say all there is to say through the call; an error can only be
 	// the context's, in the moment between the decision to resend and the send.
-	_, _ = c.t.loop.client.Do(&retryablehttp.Request{Request: shell.WithContext(c)}) //nolint:bodyclose // a shell has no body
+	_, _ = retryLoop.Do(&retryablehttp.Request{Request: shell.WithContext(c)}) //nolint:bodyclose // a shell has no body
 	if c.resending {
 		c.resending = false
 		c.next.slot.release(tallyNeutral)
@@ -136,13 +127,12 @@ func (turn) RoundTrip(shell *http.Request) (*http.Response, error) {
 // hold after the wait are checked while the response at hand is still whole.
 func checkRetry(ctx context.Context, _ *http.Response, _ error) (bool, error) {
 	c := callOf(ctx)
-	if !c.mend().stopped.ok() || c.last.verdict != VerdictRouting {
+	if c.last.verdict != VerdictRouting {
 		return false, nil
 	}
 	answered := time.Now()
-	stop := c.mayResend()
-	if stop.reason != ReasonNone {
-		c.mending.stopped = stop
+	if stop := c.mayResend(); !stop.ok() {
+		c.mend().stopped = stop
 		return false, nil
 	}
 	c.last.span.endAt(answered) // and not after the refresh and the wait

@@ -1,8 +1,6 @@
 package fedhttp
 
-import (
-	"time"
-)
+import "time"
 
 // PeerStatus is the state of one peer at one time. It has no secrets, and what
 // came from the peer is bounded and escaped.
@@ -71,7 +69,7 @@ func (t *Transport) statusOf(p *peer, now time.Time) PeerStatus {
 	s := PeerStatus{
 		ID: p.ID, InFlight: int(p.inFlight.Load()),
 		Denials: int(p.denials.total.Load()), DenialsLeft: p.denials.left(now, p.Denial),
-		Breaker: b.String(), Degraded: p.degraded.Load() || !b.closed(),
+		Breaker: b.String(), Degraded: p.disbelieved(),
 	}
 	for _, o := range p.origins {
 		s.Origins = append(s.Origins, o.String())

@@ -3,7 +3,7 @@ package fedhttp
 import (
 	"context"
 	"crypto/tls"
-	"fmt"
+	"errors"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -88,7 +88,6 @@ type Transport struct {
 	logger      *slog.Logger
 	tracing     *tracing
 	metrics     *metrics
-	loop        *retryLoop
 
 	escalations notifier[Escalation]
 	unresolved  notifier[Unresolved]
@@ -128,14 +127,16 @@ type peerState struct {
 	labels      labels
 }
 
+// disbelieved reports whether the peer's signals cannot be believed just now.
+func (s *peerState) disbelieved() bool { return s.degraded.Load() || !s.breaker.Load().closed() }
+
 // NewTransport makes a Transport. It validates all of cfg; the error names
 // every fault, each by peer and field: a [*ConfigError] for each.
 func NewTransport(cfg Config) (*Transport, error) {
 	t := &Transport{
 		base: ownBase(cfg.Base), book: cfg.Book, anchors: cfg.Anchors, ledger: cfg.Denials, correlation: cfg.Correlation,
 		certificate: cfg.ClientCertificate, unlisted: cfg.Unlisted, logger: cfg.Logger,
-		tracing: newTracing(cfg.TracerProvider, cfg.Propagator), loop: newRetryLoop(),
-		states: make(map[string]*peerState),
+		tracing: newTracing(cfg.TracerProvider, cfg.Propagator), states: make(map[string]*peerState),
 	}
 	if t.book == nil {
 		t.book, t.noBook = &PolicyBook{}, true
@@ -176,7 +177,7 @@ func NewTransport(cfg Config) (*Transport, error) {
 // where the BreakerPolicy is the same, also where it was removed meanwhile.
 // After Close it returns ErrClosed.
 func (t *Transport) SetPeers(peers []Peer) error {
-	if t.loop == nil {
+	if t.peers.Load() == nil {
 		return errZero
 	}
 	if t.lifetime.Err() != nil {
@@ -299,7 +300,8 @@ func (t *Transport) baseOf(base http.RoundTripper, bases map[*http.Transport]htt
 
 // SetDegraded says whether the peer's signals can be believed just now. While a
 // peer is degraded, routing evidence from it is ambiguous and nothing is
-// resent. A peer that is not configured is ignored.
+// resent. A peer that was never configured is ignored; one that was removed has the
+// mark should it come back.
 func (t *Transport) SetDegraded(peer string, degraded bool) {
 	t.update.Lock()
 	defer t.update.Unlock()
@@ -335,10 +337,8 @@ func (t *Transport) Close() error {
 		t.end()
 		t.alarms.ringAll() // after the end, so that a task that joins late sees it
 		t.CloseIdleConnections()
-		if table := t.peers.Load(); table != nil {
-			for _, p := range table.peers {
-				p.trust.retire()
-			}
+		for _, p := range t.peers.Load().peers {
+			p.trust.retire()
 		}
 		t.metrics.close()
 		t.logged.flush(t.logSuppressed)
@@ -367,7 +367,7 @@ func (t *Transport) logs(ctx context.Context, level slog.Level) (enabled bool) {
 	return t.log().Enabled(ctx, level)
 }
 
-var errZero = fmt.Errorf("fedhttp: a Transport is made by NewTransport")
+var errZero = errors.New("fedhttp: a Transport is made by NewTransport")
 
 // RoundTrip sends req to its peer, if and when it may be sent. See the package
 // documentation for what it returns.
