@@ -92,9 +92,9 @@ func carriedTask(req *http.Request) *Task {
 	return task
 }
 
-// maxVia is how many redirects in a row http.Client follows; whoever makes a request by
-// hand may have made a ring of them.
-const maxVia = 10
+// maxVia is more redirects in a row than a client follows, whatever its CheckRedirect;
+// whoever makes a request by hand may have made a ring of them.
+const maxVia = 1000
 
 // detached is the context that the sinks and resolvers of our own side get: what
 // they send, perhaps through the same Transport, is neither the task nor the call.
