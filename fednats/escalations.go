@@ -162,8 +162,9 @@ func (f *Fleet) read(ctx context.Context, stream string, follow bool, tell func(
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		// The consumer's server has ended, or was not known everywhere yet.
-		interrupted := errors.Is(err, errGap) || errors.Is(err, errStill) || errors.Is(err, jetstream.ErrNoHeartbeat) ||
+		// The consumer's server has ended, or was not known everywhere yet; or a leader is
+		// being elected.
+		interrupted := isLeaderless(err) || errors.Is(err, errGap) || errors.Is(err, errStill) || errors.Is(err, jetstream.ErrNoHeartbeat) ||
 			errors.Is(err, jetstream.ErrConsumerDeleted) || errors.Is(err, jetstream.ErrConsumerNotFound)
 		if err == nil || !interrupted && (!follow || !isPassing(err)) {
 			return err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/fedhttp/fedhttp"
 )
@@ -25,6 +26,32 @@ func (l *leaderless) GetLastMsg(stream, subject string, opts ...nats.JSOpt) (*na
 		return nil, &nats.APIError{Code: 503, ErrorCode: l.code, Description: "unavailable"}
 	}
 	return l.JetStreamManager.GetLastMsg(stream, subject, opts...)
+}
+
+// leaderlessStreams does the same for who reads.
+type leaderlessStreams struct {
+	jetstream.JetStream
+	left int
+}
+
+func (l *leaderlessStreams) Stream(ctx context.Context, name string) (jetstream.Stream, error) {
+	if l.left > 0 {
+		l.left--
+		return nil, &jetstream.APIError{Code: 503, ErrorCode: jetstream.ErrorCode(nats.JSErrCodeJetStreamNotAvailable), Description: "unavailable"}
+	}
+	return l.JetStream.Stream(ctx, name)
+}
+
+// TestNoLeaderToRead: who reads what is on record waits likewise.
+func TestNoLeaderToRead(t *testing.T) {
+	t.Parallel()
+	f := open(t, newServer(t, t.TempDir()), Config{Parts: PartPolicies})
+	must(t, f.Accept(t.Context(), fedhttp.Policy{PolicyKey: key(1), Digest: "sha256:a"}))
+	l := &leaderlessStreams{f.js, 1}
+	f.js = l
+	if p, err := f.Policies(t.Context()); err != nil || len(p.Accepted) != 1 || l.left > 0 {
+		t.Errorf("%+v, %v, with %d refusals left", p, err, l.left)
+	}
 }
 
 // TestNoLeader: who writes while a leader is elected waits for it until the context ends,

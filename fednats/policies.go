@@ -16,7 +16,8 @@ import (
 // The writers of policies are for negotiators and gossip. Each returns once the
 // cluster has taken the record, which the books of all replicas, this one's
 // included, have a moment later; or an error, with which the record may have been
-// taken or not. They wait for the cluster, until ctx ends.
+// taken or not. They wait for the cluster, until ctx ends, and where it has no deadline
+// for 5 s.
 
 // Advertise records what a peer advertises, as [fedhttp.PolicyBook.Advertise] does:
 // an epoch older than the one on record is [fedhttp.ErrStaleEpoch].
