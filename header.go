@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"strings"
 )
 
@@ -115,8 +116,8 @@ func sendable(req *http.Request) (letters uint32, err error) {
 	switch {
 	case req.Method != "" && !isToken(req.Method):
 		return 0, fmt.Errorf("net/http: invalid method %s", quote(req.Method))
-	case !isPath(req.URL.Path):
-		return 0, errors.New("net/http: the URL's path does not begin with a slash")
+	case !isPath(req.URL):
+		return 0, errors.New("net/http: the URL's path does not begin with a slash, nor is it * alone")
 	case !isQuery(req.URL.RawQuery):
 		return 0, errors.New("net/http: can't write control character in Request.URL")
 	case req.Body == nil && req.ContentLength != 0 || req.ContentLength < -1:
@@ -131,9 +132,15 @@ func sendable(req *http.Request) (letters uint32, err error) {
 	return sendableFields("header", req.Header)
 }
 
-// isPath reports whether a request's line can have the path, which is escaped there.
-// Through a proxy one without a slash would be of another host.
-func isPath(path string) bool { return path == "" || path[0] == '/' || path == "*" }
+// isPath reports whether a request's line can have the URL's path, which is escaped
+// there. Through a proxy one without a slash would be of another host.
+func isPath(u *url.URL) bool {
+	path := u.Path
+	if u.RawPath != "" { // which may have escaped the slash
+		path = u.EscapedPath()
+	}
+	return path == "" || path[0] == '/' || path == "*" && u.RawQuery == "" && !u.ForceQuery
+}
 
 // isQuery reports whether a request's line can have the query, which stands there as it is.
 func isQuery(query string) bool { return strings.IndexByte(query, '\t') < 0 && isHeaderValue(query) }

@@ -35,6 +35,10 @@ func TestOwnDoing(t *testing.T) {
 		"query":          {func(r *http.Request) { r.URL.RawQuery = "q=a\nb" }, fedhttp.ReasonBadRequest, false},
 		"tab in query":   {func(r *http.Request) { r.URL.RawQuery = "q=a\tb" }, fedhttp.ReasonBadRequest, false},
 		"path":           {func(r *http.Request) { r.URL.Path = "a" }, fedhttp.ReasonBadRequest, false},
+		"escaped path":   {func(r *http.Request) { r.URL.RawPath = "%2Fa" }, fedhttp.ReasonBadRequest, false},
+		"escaped star":   {func(r *http.Request) { r.URL.Path, r.URL.RawPath = "*", "%2A" }, fedhttp.ReasonBadRequest, false},
+		"* and a query":  {func(r *http.Request) { r.URL.Path, r.URL.RawQuery = "*", "q" }, fedhttp.ReasonBadRequest, false},
+		"* and a mark":   {func(r *http.Request) { r.URL.Path, r.URL.ForceQuery = "*", true }, fedhttp.ReasonBadRequest, false},
 		"no body":        {func(r *http.Request) { r.Body, r.ContentLength = nil, 5 }, fedhttp.ReasonBadRequest, false},
 		"no length":      {func(r *http.Request) { r.ContentLength = -2 }, fedhttp.ReasonBadRequest, false},
 		"coding":         {func(r *http.Request) { r.TransferEncoding = []string{"gzip"} }, fedhttp.ReasonBadRequest, false},
@@ -303,6 +307,34 @@ func TestConnectionFields(t *testing.T) {
 		}
 		if n := served.Load(); n != sent {
 			t.Errorf("HTTP/2 %v: %d requests came, want %d", http2, n, sent)
+		}
+	}
+}
+
+// What is unusual and can be sent is sent.
+func TestUnusualIsSent(t *testing.T) {
+	t.Parallel()
+	tr := newTestTransport(t, fedhttp.Config{Peers: []fedhttp.Peer{testPeer("b", stubURL)}, Base: roundTripFunc(chainStub)})
+	for name, change := range map[string]func(*http.Request){
+		"*":               func(r *http.Request) { r.Method, r.URL.Path = http.MethodOptions, "*" },
+		"no path":         func(r *http.Request) { r.URL.Path = "" },
+		"escaped path":    func(r *http.Request) { r.URL.Path, r.URL.RawPath = "/a/b", "/a%2Fb" },
+		"another RawPath": func(r *http.Request) { r.URL.RawPath = "no escape of the path" },
+		"a mark":          func(r *http.Request) { r.URL.ForceQuery = true },
+		"query":           func(r *http.Request) { r.URL.RawQuery = "q=a b&é=\xff" },
+		"header value":    func(r *http.Request) { r.Header.Set("X-Note", "\ta é \xff ") },
+		"header name":     func(r *http.Request) { r.Header["x!#$%&'*+-.^_`|~"] = nil },
+		"no header":       func(r *http.Request) { r.Header = nil },
+		"trailer":         func(r *http.Request) { r.Trailer = http.Header{"X-Note": nil} },
+		"chunked":         func(r *http.Request) { r.TransferEncoding = []string{"chunked"} },
+		"identity":        func(r *http.Request) { r.TransferEncoding = []string{"identity"} },
+		"method":          func(r *http.Request) { r.Method = "get" },
+		"Host":            func(r *http.Request) { r.Host = "[::1]:80" },
+	} {
+		req := requestOf(http.MethodPost, stubURL)
+		change(req)
+		if err := rawSend(tr, req); err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
