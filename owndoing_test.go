@@ -314,7 +314,7 @@ func TestConnectionFields(t *testing.T) {
 // What is unusual and can be sent is sent.
 func TestUnusualIsSent(t *testing.T) {
 	t.Parallel()
-	tr := newTestTransport(t, fedhttp.Config{Peers: []fedhttp.Peer{testPeer("b", stubURL)}, Base: roundTripFunc(chainStub)})
+	tr := newTestTransport(t, fedhttp.Config{Peers: []fedhttp.Peer{testPeer("b", stubURL)}, Base: chainStub})
 	for name, change := range map[string]func(*http.Request){
 		"*":               func(r *http.Request) { r.Method, r.URL.Path = http.MethodOptions, "*" },
 		"no path":         func(r *http.Request) { r.URL.Path = "" },
