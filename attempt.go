@@ -275,7 +275,7 @@ func (c *call) tally(a *attempt) tally {
 		return tallyNeutral
 	case a.verdict == VerdictRejection:
 		return tallySuccess
-	case a.verdict != VerdictNone, a.resp.StatusCode >= 500:
+	case a.verdict != VerdictNone, a.resp.StatusCode >= 500, a.resp.StatusCode < 100: // RFC 9110, section 15: no code, so as 5xx
 		return tallyFailure
 	case a.resp.StatusCode >= 400:
 		return tallyNeutral

@@ -39,6 +39,8 @@ func trial(t *testing.T, trials int, test func(t *testing.T, tr *fedhttp.Transpo
 				}
 			case "not found":
 				return answering(response(404))(r)
+			case "no status":
+				return answering(response(99))(r)
 			}
 			return answering(response(200))(r)
 		})})
@@ -83,6 +85,11 @@ func TestTrialsAreGivenBack(t *testing.T) {
 		want string // the breaker, after a success that follows
 	}{
 		"body never closed": {func(t *testing.T, tr *fedhttp.Transport) { _, _ = do(t.Context(), t, tr, "") }, "closed"},
+		"no status": {func(t *testing.T, tr *fedhttp.Transport) {
+			if d, _ := do(t.Context(), t, tr, "no status"); d.Outcome != fedhttp.OutcomeDelivered {
+				t.Errorf("%v, want delivered", d.Outcome)
+			}
+		}, "open"},
 		"application's 404": {func(t *testing.T, tr *fedhttp.Transport) { _, _ = do(t.Context(), t, tr, "not found") }, "closed"},
 		"canceled": {func(t *testing.T, tr *fedhttp.Transport) {
 			ctx, cancel := context.WithCancel(t.Context())
