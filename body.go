@@ -168,7 +168,10 @@ func (b *watchedBody) abandon() {
 	b.closing = true // nor is it read from now on
 	b.mu.Unlock()
 	if reading {
-		go b.close() // which may take its time
+		go func() { // it may take its time
+			defer func() { _ = recover() }() // what panics here nobody could contain
+			b.close()
+		}()
 	}
 	if last != nil {
 		last.abandon()

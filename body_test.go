@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/fedhttp/fedhttp/fedtest"
@@ -319,4 +320,42 @@ func TestAbandonedBodyIsNotRead(t *testing.T) {
 			t.Errorf("it was closed %d times", n)
 		}
 	}
+}
+
+// panickingBody waits to be read until it is closed, which panics.
+type panickingBody struct{ closed chan struct{} }
+
+func (b panickingBody) Read([]byte) (int, error) {
+	<-b.closed
+	return 0, io.ErrClosedPipe
+}
+
+func (b panickingBody) Close() error {
+	close(b.closed)
+	panic("closed while it is read")
+}
+
+// TestAbandonedBodyPanics: a body that AttemptTimeout closes is closed on a goroutine of
+// ours, where no caller could contain what it does.
+func TestAbandonedBodyPanics(t *testing.T) {
+	checkLeaks(t)
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTestTransport(t, Config{
+			Peers: []Peer{testPeer("b", "https://b.example")},
+			Base: roundTripFunc(func(req *http.Request) (*http.Response, error) {
+				_, err := req.Body.Read(make([]byte, 1))
+				return nil, err
+			}),
+		})
+		req, err := http.NewRequest(http.MethodPost, "https://b.example/", panickingBody{make(chan struct{})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = tr.RoundTrip(req)
+		var failed *Error
+		if !errors.As(err, &failed) || failed.Decision.Outcome != OutcomeAmbiguous {
+			t.Errorf("RoundTrip: %v, want it to be ambiguous", err)
+		}
+	})
 }
