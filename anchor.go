@@ -36,7 +36,7 @@ type Anchor struct {
 }
 
 // AnchorSource fetches a peer's current anchor. It is called by one goroutine a
-// peer at a time and should end when ctx does, within 5 s. It should not go
+// peer at a time, for several peers at once, and should end when ctx does, within 5 s. It should not go
 // through the Transport that it serves: calls of it with ctx to the same peer go
 // out under the anchor at hand, if any, and are not sent again. A panic is an
 // error; one that never returns keeps the peer without refreshes, and nothing else.

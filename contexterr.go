@@ -101,8 +101,5 @@ func escapedPath(u *url.URL) string {
 
 // redactedURL is u without userinfo, query and fragment, which may hold secrets.
 func redactedURL(u *url.URL) string {
-	if u == nil {
-		return ""
-	}
 	return u.Scheme + "://" + u.Host + u.EscapedPath()
 }

@@ -30,8 +30,8 @@ const (
 	OutcomePolicyUnresolved
 	// OutcomeScopeDenied: not sent; an earlier denial covers the task.
 	OutcomeScopeDenied
-	// OutcomePeerUnavailable: not sent; the peer's breaker is open, or its
-	// anchor is missing and required.
+	// OutcomePeerUnavailable: not sent; the peer's breaker is open, its anchor cannot
+	// be had or used, or our side has refused the handshake.
 	OutcomePeerUnavailable
 	// OutcomeUnknownPeer: not sent; the URL belongs to no configured peer.
 	OutcomeUnknownPeer

@@ -45,7 +45,7 @@ func (t *Transport) logDecision(c *call, kind EscalationKind, cause error) {
 	if !t.logs(c, level) || !t.logged.allow(key, time.Now(), t.logSuppressed) {
 		return
 	}
-	attrs := append(make([]slog.Attr, 0, 20), decisionAttrs(&d)...)
+	attrs := decisionAttrs(&d)
 	if d.Escalated {
 		attrs = append(attrs, slog.String("escalation", kind.String()))
 	}
@@ -60,7 +60,7 @@ func (t *Transport) logDecision(c *call, kind EscalationKind, cause error) {
 
 // decisionAttrs are the attributes of a decision that have something to say.
 func decisionAttrs(d *Decision) []slog.Attr {
-	attrs := make([]slog.Attr, 0, 16)
+	attrs := make([]slog.Attr, 0, 20)
 	text := func(key, value string) {
 		if value != "" {
 			attrs = append(attrs, slog.String(key, value))

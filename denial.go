@@ -17,7 +17,7 @@ type DenialPolicy struct {
 	HoldOff time.Duration
 	// Budget is how many denials within Window refuse every further task that
 	// carries a capability: it keeps us clear of the threshold at which the
-	// peer would quarantine us. Zero: no budget.
+	// peer would quarantine us. Zero: no budget. At most 1,048,576.
 	Budget int
 	// Window is the time in which Budget counts. Zero: 1 h.
 	Window time.Duration

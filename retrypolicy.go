@@ -18,7 +18,7 @@ type RetryPolicy struct {
 	// 1: nothing is resent.
 	MaxAttempts int
 	// MinBackoff and MaxBackoff bound the full-jitter exponential wait before a
-	// resend. Zero: 100 ms and 5 s. A Retry-After beyond MaxBackoff forbids the
+	// resend. Zero: 100 ms, and 5 s or MinBackoff where that is longer. A Retry-After beyond MaxBackoff forbids the
 	// resend.
 	MinBackoff, MaxBackoff time.Duration
 	// MinRefreshInterval is how far apart fetches of the peer's anchor begin.

@@ -75,6 +75,28 @@ func TestPeersAreCopied(t *testing.T) {
 	}
 }
 
+// TestPeerBaseOfAnyKind: a peer's own base may be any RoundTripper, beside the others'.
+func TestPeerBaseOfAnyKind(t *testing.T) {
+	t.Parallel()
+	own, other := testPeer("own", "https://own.example"), testPeer("b", stubURL)
+	own.Base = answering(response(201))
+	tr := newTestTransport(t, fedhttp.Config{Base: answering(response(202)), Peers: []fedhttp.Peer{own, other}})
+	for url, want := range map[string]int{"https://own.example/": 201, stubURL: 202} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := tr.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("%s has status %d, want %d", url, resp.StatusCode, want)
+		}
+	}
+}
+
 // TestSetPeersInFlight: a call keeps the configuration that it began with, and
 // a peer that is kept keeps its anchor, its breaker and its denials.
 func TestSetPeersInFlight(t *testing.T) {

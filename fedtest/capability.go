@@ -140,7 +140,7 @@ func defaultCapability(r *http.Request) string {
 	return segment
 }
 
-func defaultHandler(w http.ResponseWriter, r *http.Request) {
+func defaultHandler(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = io.WriteString(w, `{"status":"ok"}`+"\n")
 }

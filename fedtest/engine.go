@@ -111,7 +111,7 @@ func (l *Engine) answer(w http.ResponseWriter, r *http.Request, x *exchange, e *
 		override(w.Header(), verdict.Header)
 		if l.peer.cfg.Handler == nil {
 			drain(r)
-			defaultHandler(w, r)
+			defaultHandler(w)
 			return
 		}
 		l.peer.cfg.Handler.ServeHTTP(w, r)

@@ -340,7 +340,7 @@ func (c *hostileConn) flood(text string, times int) bool {
 }
 
 // floodLong writes the bytes over and over, floodBytes in all.
-func (c *hostileConn) floodLong(text string) bool { return c.flood(text, floodBytes/len(text)) }
+func (c *hostileConn) floodLong(text string) { c.flood(text, floodBytes/len(text)) }
 
 func (c *hostileConn) pause() bool {
 	timer := time.NewTimer(dripWait)
