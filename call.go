@@ -165,8 +165,11 @@ func (c *call) obtainAnchor() refusal {
 	c.refreshes++
 	result, _ := k.lastFetch()
 	c.t.tracing.endRefresh(c, start, result, c.Err() == nil)
-	if c.Err() != nil {
+	switch {
+	case c.Err() != nil:
 		return refusal{}
+	case c.t.lifetime.Err() != nil: // it is why there is no anchor
+		return refusal{OutcomeCanceled, ReasonClosed, ErrClosed}
 	}
 	return c.clear()
 }

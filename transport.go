@@ -329,9 +329,9 @@ func closeIdle(base http.RoundTripper) {
 	}
 }
 
-// Close releases held tasks with ErrClosed, and fails every later RoundTrip
-// with it. Calls that are in flight go on, and sinks are still told. It returns nil, also when called
-// again.
+// Close releases with ErrClosed whatever waits unsent, for its policy or the peer's
+// first anchor, and fails every later RoundTrip with it. Calls that are in flight go on,
+// and sinks are still told. It returns nil, also when called again.
 func (t *Transport) Close() error {
 	if t.end != nil {
 		t.end()

@@ -240,3 +240,26 @@ func TestPreflightBeforeAResend(t *testing.T) {
 		}
 	}
 }
+
+// TestCloseWhileTheAnchorIsFetched: a call that has not left yet does not go out without
+// the anchor that it waits for.
+func TestCloseWhileTheAnchorIsFetched(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTestTransport(t, fedhttp.Config{
+			Base: answering(response(200)), Peers: []fedhttp.Peer{testPeer("b", stubURL)}, Logger: quietLogger,
+			Anchors: anchorFunc(func(ctx context.Context, _ string) (fedhttp.Anchor, error) {
+				<-ctx.Done()
+				return fedhttp.Anchor{}, ctx.Err()
+			}),
+		})
+		go func() {
+			synctest.Wait()
+			_ = tr.Close()
+		}()
+		d, err := get(t, tr, fedhttp.Task{})
+		if !errors.Is(err, fedhttp.ErrClosed) || d.Outcome != fedhttp.OutcomeCanceled || d.Reason != fedhttp.ReasonClosed || d.Attempts != 0 {
+			t.Errorf("%v: %v (%v) after %d sends, want it closed and not sent", err, d.Outcome, d.Reason, d.Attempts)
+		}
+	})
+}
