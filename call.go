@@ -31,10 +31,11 @@ type call struct {
 	letters   uint32 // with which the request's fields begin
 }
 
-// mending is what a call has that was sent and not delivered.
+// mending is what a call has with which something is not as it should be.
 type mending struct {
-	refresh *refreshSpan // the last that it waited for; nil: none
-	stopped refusal      // why the loop ended short of a final verdict
+	refresh  *refreshSpan // the last that it waited for; nil: none
+	stopped  refusal      // why the loop ended short of a final verdict
+	canceled bool         // its caller has closed the request's Cancel, and not for want of time
 }
 
 // mend returns the mending, to be written to.

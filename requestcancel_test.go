@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
 	"github.com/fedhttp/fedhttp"
 )
 
@@ -114,3 +116,46 @@ func TestRequestCancel(t *testing.T) {
 		})
 	}
 }
+
+// TestRequestCancelRightBeforeTheDeadline: who has walked away has, whatever time it is
+// when the call is concluded.
+func TestRequestCancelRightBeforeTheDeadline(t *testing.T) {
+	checkLeaks(t)
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cfg := testPeer("b", stubURL)
+		cfg.Breaker.Failures = 1
+		tr := newTestTransport(t, fedhttp.Config{
+			Peers:          []fedhttp.Peer{cfg},
+			TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(slowProcessor{})),
+			Base: roundTripFunc(func(req *http.Request) (*http.Response, error) {
+				<-req.Cancel //nolint:staticcheck // as net/http does
+				return nil, errors.New("net/http: request canceled")
+			}),
+		})
+		ctx, stop := context.WithTimeout(t.Context(), 2*time.Second)
+		defer stop()
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, stubURL, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cancel := make(chan struct{})
+		req.Cancel = cancel //nolint:staticcheck // deprecated, and heeded
+		time.AfterFunc(time.Second, func() { close(cancel) })
+		resp, err := tr.RoundTrip(req) //nolint:bodyclose // there is none
+		if d, _ := decisionOf(t, resp, err); d.Outcome != fedhttp.OutcomeCanceled || d.Reason != fedhttp.ReasonContextEnded {
+			t.Errorf("%v (%v): %v", d.Outcome, d.Reason, err)
+		}
+		if s := tr.Status()[0]; s.Breaker != "closed" {
+			t.Errorf("the breaker is %s", s.Breaker)
+		}
+	})
+}
+
+// slowProcessor takes its time whenever a span ends.
+type slowProcessor struct{}
+
+func (slowProcessor) OnStart(context.Context, sdktrace.ReadWriteSpan) {}
+func (slowProcessor) OnEnd(sdktrace.ReadOnlySpan)                     { time.Sleep(5 * time.Second) }
+func (slowProcessor) Shutdown(context.Context) error                  { return nil }
+func (slowProcessor) ForceFlush(context.Context) error                { return nil }
