@@ -142,7 +142,7 @@ func TestRequestCancelRightBeforeTheDeadline(t *testing.T) {
 		cancel := make(chan struct{})
 		req.Cancel = cancel //nolint:staticcheck // deprecated, and heeded
 		time.AfterFunc(time.Second, func() { close(cancel) })
-		resp, err := tr.RoundTrip(req) //nolint:bodyclose // there is none
+		resp, err := tr.RoundTrip(req)
 		if d, _ := decisionOf(t, resp, err); d.Outcome != fedhttp.OutcomeCanceled || d.Reason != fedhttp.ReasonContextEnded {
 			t.Errorf("%v (%v): %v", d.Outcome, d.Reason, err)
 		}
