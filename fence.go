@@ -132,7 +132,8 @@ func (f *fence) early() bool {
 	if f.conn == nil || f.http2 || !f.conn.silent(f.mark) {
 		return false
 	}
-	if f.conns == 1 { // else it may be the first one's, which was given up
+	// Else it may be another one's, which was given up, and why is known.
+	if f.conns == 1 && !f.stopped && f.cause == nil {
 		f.cause = errEarlyAnswer
 		shut(f.conn, f.last)
 	}

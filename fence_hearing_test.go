@@ -113,3 +113,34 @@ func TestFenceHeardOnTheFirst(t *testing.T) {
 		t.Errorf("it is %v: %v", delivery, err)
 	}
 }
+
+// TestFenceHearsAnother: nor is what ended the attempt forgotten for an answer that is
+// heard on a connection which was refused to it.
+func TestFenceHearsAnother(t *testing.T) {
+	checkLeaks(t)
+	t.Parallel()
+	errElsewhere := errors.New("it leads elsewhere")
+	for name, test := range map[string]struct {
+		end  func(*attempt, *countedConn)
+		want error
+	}{
+		"stopped": {func(a *attempt, first *countedConn) {
+			say(t, first, "POST")
+			a.getConn("peer.invalid:80")
+		}, errResendStopped},
+		"refused": {func(a *attempt, _ *countedConn) {
+			_, second, _ := hearing(t)
+			a.getConn("peer.invalid:80")
+			a.fence.refuse(second, errElsewhere, a.cancel)
+		}, errElsewhere},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, first, _ := hearing(t)
+			test.end(a, first)
+			a.gotFirstByte()
+			if _, _, err := a.fence.judge(io.ErrUnexpectedEOF, false); !errors.Is(err, test.want) || errors.Is(err, errEarlyAnswer) {
+				t.Errorf("it ended with %v, want %v", err, test.want)
+			}
+		})
+	}
+}
