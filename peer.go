@@ -412,6 +412,9 @@ func (t *routeTable) match(method string, u *url.URL) *Task {
 	if u.Path == "" {
 		u.Path = "/"
 	}
+	if method == http.MethodConnect {
+		probe.URL = u.JoinPath() // which ServeMux leaves as it is, and another server cleans
+	}
 	_, pattern := t.mux.Handler(probe)
 	if task := t.tasks[pattern]; task != nil {
 		return task

@@ -17,6 +17,7 @@ func TestRouteMethods(t *testing.T) {
 		Routes: []fedhttp.Route{
 			{Pattern: "POST /v1/tasks", Task: fedhttp.Task{Capability: "summarise", Obligations: fedhttp.Terms{"residency": "eu"}}},
 			{Pattern: "purge /v1/cache", Task: fedhttp.Task{Capability: "purge", Obligations: fedhttp.Terms{"residency": "eu"}}},
+			{Pattern: "/v1/any/", Task: fedhttp.Task{Capability: "any", Obligations: fedhttp.Terms{"residency": "eu"}}},
 		},
 	}}})
 	for _, tt := range []struct {
@@ -29,6 +30,11 @@ func TestRouteMethods(t *testing.T) {
 		{"purge", "/v1/cache", true},
 		{"PURGE", "/v1/cache", false}, // the pattern has no such method
 		{"get", "/v1/tasks", false},
+		{"GET", "//v1/./any/1", true},
+		{"CONNECT", "/v1/any/1", true},
+		{"CONNECT", "//v1/./any/1", true},
+		{"CONNECT", "/v2/../v1/any/", true},
+		{"CONNECT", "/v1/other", false},
 		{"", "/v1/tasks", false},
 	} {
 		req, err := http.NewRequest(http.MethodGet, stubURL+tt.path, nil)
