@@ -187,10 +187,29 @@ func overHTTP2(h http.Header) bool {
 	return false
 }
 
+// isTwice reports whether net/http writes the field, and would not leave out the
+// caller's: that it does with a canonical name only. The peer and what is in front of it
+// would have two to choose from, of which one says where the next request begins.
+func isTwice(name string) bool {
+	var own string
+	switch len(name) {
+	case len("Host"):
+		own = "Host"
+	case len("Content-Length"):
+		own = "Content-Length"
+	case len("Transfer-Encoding"):
+		own = "Transfer-Encoding"
+	}
+	return name != own && strings.EqualFold(name, own)
+}
+
 func sendableFields(kind string, h http.Header) (letters uint32, err error) {
 	for name, values := range h {
 		if !isToken(name) {
 			return 0, fmt.Errorf("net/http: invalid %s field name %s", kind, quote(name))
+		}
+		if isTwice(name) {
+			return 0, fmt.Errorf("net/http: %s field name %s is not in its canonical form, so that it would be sent beside net/http's own", kind, quote(name))
 		}
 		for _, value := range values {
 			if !isHeaderValue(value) {
