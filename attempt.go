@@ -173,7 +173,7 @@ func (c *call) headers(ctx context.Context, a *attempt) {
 // judge finds out what the attempt came to.
 func (c *call) judge(a *attempt) {
 	p := c.peer
-	a.degraded = p.degraded.Load() || !p.breaker.Load().closed()
+	a.degraded = p.disbelieved()
 	f := facts{}
 	if a.err != nil {
 		a.delivery, a.reading.evidence, a.err = a.fence.judge(a.err, p.Retry.TrustHTTP2Refusal)
@@ -200,6 +200,7 @@ func (c *call) judge(a *attempt) {
 	if own := c.ownDoing(a); !own.ok() {
 		// Our own side ended it, so there is nothing to judge, and nothing is evidence.
 		a.reason, a.reading.evidence = own.reason, nil
+		c.mend().own = own
 	} else {
 		a.verdict, a.reason = classify(f)
 	}
@@ -217,7 +218,8 @@ func (c *call) judge(a *attempt) {
 }
 
 // ownDoing says how our own side ended the attempt, ReasonNone where it did not, and by
-// what error where the attempt's does not say so.
+// what error where the attempt's does not say so. It is asked once: a moment later the
+// caller may have walked away from what was judged, or what is canceled may be late.
 // A deadline is not that: nobody has walked away, and what became of the request
 // matters.
 func (c *call) ownDoing(a *attempt) refusal {
@@ -268,10 +270,13 @@ func (j *joined) Timeout() bool {
 	return errors.As(j.err, &t) && t.Timeout()
 }
 
+// unjudged reports whether our own side ended the attempt: by what mending.own says.
+func (a *attempt) unjudged() bool { return a.err != nil && a.verdict == VerdictNone }
+
 // tally says how the attempt counts for the breaker.
-func (c *call) tally(a *attempt) tally {
+func (a *attempt) tally() tally {
 	switch {
-	case !c.ownDoing(a).ok():
+	case a.unjudged():
 		return tallyNeutral
 	case a.verdict == VerdictRejection:
 		return tallySuccess

@@ -242,8 +242,6 @@ func (s *bodySource) rewind(req *http.Request) bool {
 	switch {
 	case req.Body == nil || req.Body == http.NoBody:
 		return true
-	case s.current != nil:
-		return true // rewound before
 	case req.GetBody == nil:
 		again := s.watched.again()
 		if again == nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"net/http"
+	"slices"
 	"time"
 )
 
@@ -33,9 +34,9 @@ type call struct {
 
 // mending is what a call has with which something is not as it should be.
 type mending struct {
-	refresh  *refreshSpan // the last that it waited for; nil: none
-	stopped  refusal      // why the loop ended short of a final verdict
-	canceled bool         // its caller has closed the request's Cancel, and not for want of time
+	refresh *refreshSpan // the last that it waited for; nil: none
+	stopped refusal      // why the loop ended short of a final verdict
+	own     refusal      // how our own side ended the last attempt
 }
 
 // mend returns the mending, to be written to.
@@ -178,8 +179,9 @@ func (c *call) obtainAnchor() refusal {
 // conclude turns the last attempt's verdict into the outcome of the call.
 func (c *call) conclude() refusal {
 	a := c.last
-	a.slot.release(c.tally(a))
-	if own := c.ownDoing(a); !own.ok() {
+	a.slot.release(a.tally())
+	if a.unjudged() {
+		own := c.mending.own
 		if err := c.failure(a); own.err == nil {
 			own.err = err
 		} else {
@@ -245,7 +247,9 @@ func (c *call) failed(cause error) error { return &Error{Decision: c.decision(),
 func (c *call) tell(cause error) {
 	kind, escalated := c.escalation()
 	if c.escalated = escalated; escalated {
-		c.t.escalate(c.Context, Escalation{Kind: kind, Decision: c.decision(), At: time.Now()})
+		d := c.decision()
+		d.Evidence = slices.Clone(d.Evidence) // the sink's; the caller has its own
+		c.t.escalate(c.Context, Escalation{Kind: kind, Decision: d, At: time.Now()})
 	}
 	c.t.logDecision(c, kind, cause)
 }

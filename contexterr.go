@@ -32,22 +32,15 @@ var errRequestCanceled = &ctxError{context.Canceled, errors.New("Request.Cancel 
 
 // requestCanceled reports whether the caller has closed the request's Cancel, which
 // net/http still heeds. http.Client closes one of its own when its Timeout is over,
-// which is the context's deadline as well: nobody has walked away then. Who has walked
-// away once has for good, also when the deadline passes before the call is concluded.
+// which is the context's deadline as well: nobody has walked away then.
 func (c *call) requestCanceled() bool {
-	if c.mending != nil && c.mending.canceled {
-		return true
-	}
 	select {
 	case <-c.in.Cancel: //nolint:staticcheck // see above
+		deadline, ok := c.Deadline()
+		return !ok || time.Now().Before(deadline)
 	default:
 		return false
 	}
-	if deadline, ok := c.Deadline(); ok && !time.Now().Before(deadline) {
-		return false
-	}
-	c.mend().canceled = true
-	return true
 }
 
 // redacted returns err with its URL, where it has one, without userinfo and

@@ -378,8 +378,9 @@ func (e *Error) Timeout() bool {
 }
 
 // DecisionFromResponse returns the decision of the call that obtained resp. It
-// reports false for a response that no Transport of this package returned. It
-// is safe for concurrent use.
+// reports false for a response that no Transport of this package returned; but where
+// its request was made with the context of one that did (Response.Request.Context), the
+// decision is that one's. It is safe for concurrent use.
 func DecisionFromResponse(resp *http.Response) (Decision, bool) {
 	if resp == nil || resp.Request == nil {
 		return Decision{}, false

@@ -184,9 +184,9 @@ func (f *preflight) deniedBefore() (r refusal) {
 			r = refusal{OutcomeScopeDenied, ReasonLedgerFailed, err}
 		}
 	}()
-	denial, denied := f.t.unrecorded.Denied(f.peer.ID, *f.task, f.warrant.auth())
+	denial, denied := f.t.unrecorded.Denied(f.peer.ID, *f.task, f.warrant.Authorization)
 	if !denied {
-		denial, denied = f.t.ledger.Denied(f.peer.ID, *f.task, f.warrant.auth())
+		denial, denied = f.t.ledger.Denied(f.peer.ID, *f.task, f.warrant.Authorization)
 	}
 	if !denied {
 		return refusal{}

@@ -99,14 +99,14 @@ const (
 // is kept here, counted and logged.
 func (l *ledger) Record(_ context.Context, d fedhttp.Denial) error {
 	v := newDenialValue(d)
-	l.keep(v.name(), heldDenial{Denial: d})
+	v = newDenialValue(l.keep(v.name(), heldDenial{Denial: d}))
 	value, err := encode(v)
 	if err != nil {
 		l.refuse("denials", v.name(), err)
 		return nil
 	}
 	l.out.add(item{
-		ID: nuid.Next(), Subject: l.prefix + v.name(), Data: value, Until: d.Until, TTL: true,
+		ID: nuid.Next(), Subject: l.prefix + v.name(), Data: value, Until: v.Until, TTL: true,
 	})
 	return nil
 }
@@ -149,7 +149,8 @@ func (l *ledger) restore(left []item) {
 	}
 }
 
-func (l *ledger) keep(name string, d heldDenial) {
+// keep keeps the denial, and returns the one that is kept.
+func (l *ledger) keep(name string, d heldDenial) fedhttp.Denial {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	key := denialKey{d.Peer, d.Capability, d.Scope, d.Epoch, d.Digest}
@@ -169,6 +170,7 @@ func (l *ledger) keep(name string, d heldDenial) {
 		l.sweep = max(1024, 2*len(l.byKey))
 	}
 	l.size.Store(int64(len(l.byKey)))
+	return d.Denial
 }
 
 // drop removes the denials of a capability, or of a peer, that match.

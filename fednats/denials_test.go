@@ -66,6 +66,27 @@ func TestDenials(t *testing.T) {
 	eventually(t, "nothing is denied", func() bool { return !denied(b, second) && !denied(b, other) && !denied(late, other) })
 }
 
+// TestDenialsShortened: a rejection that lasts less long shortens nothing, for those who
+// start later neither.
+func TestDenialsShortened(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, t.TempDir())
+	a, b := open(t, s, Config{}).Denials(), open(t, s, Config{}).Denials()
+	long, short, after := denial("s1"), denial("s1"), denial("s2")
+	short.Until = short.At.Add(time.Minute)
+	for _, d := range []fedhttp.Denial{long, short, after} { // the last shows that the others have arrived
+		must(t, a.Record(t.Context(), d))
+	}
+	eventually(t, "the other replica knows", func() bool { return denied(b, after) })
+	late := open(t, s, Config{}).Denials()
+	eventually(t, "a replica that starts now knows", func() bool { return denied(late, after) })
+	for name, l := range map[string]fedhttp.DenialLedger{"where it was recorded": a, "elsewhere": b, "later": late} {
+		if !denied(l, long) {
+			t.Errorf("%s: not denied for as long as before", name)
+		}
+	}
+}
+
 // TestLedgerRevisions: a Forget of another replica ends what came before it, and
 // neither what came after nor what nobody else knows of yet; and a bucket that is
 // read anew does not have the latter.
