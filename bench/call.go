@@ -70,23 +70,26 @@ type Sender struct {
 	ctx   context.Context
 	url   string
 	pools []pool
-	dials atomic.Int64 // connections made
-	end   io.Closer    // nil: it needs none
+	dials *atomic.Int64 // connections made; nil: there are none
+	end   io.Closer     // nil: it needs none
 	// Apart has each call made on a goroutine of its own, whose stack has no room yet.
 	Apart bool
 }
 
-// Renew has the calls to come go over a new connection, and makes the first of them: of
-// two connections one is faster, whoever uses it.
+// Renew has the calls to come go over a new connection, where there are any, and makes the
+// first of them: of two connections one is faster, whoever uses it.
 func (s *Sender) Renew(method string) error {
-	for dials := s.dials.Load(); ; {
-		s.closeIdle()
-		if err := s.Send(method); err != nil {
-			return err
+	if s.dials != nil {
+		// On HTTP/2 a connection is idle some time after the answer was read.
+		for dials, tries := s.dials.Load(), 0; s.dials.Load() == dials; tries++ {
+			if tries == 1000 {
+				return fmt.Errorf("%s goes on with the connection that it has", s.Name)
+			}
+			s.closeIdle()
+			if err := s.Send(method); err != nil {
+				return err
+			}
 		}
-		if len(s.pools) == 0 || s.dials.Load() != dials {
-			break
-		} // else it was not idle yet: on HTTP/2 that is some time after the answer was read
 	}
 	for range 20 {
 		if err := s.Send(method); err != nil {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/failsafe-go/failsafe-go/circuitbreaker"
@@ -29,6 +30,7 @@ type Chain struct {
 func (c Chain) Over(base http.RoundTripper, t Telemetry, origin string) *Sender {
 	s := &Sender{Name: c.Name, url: origin + path}
 	if own, ok := base.(*http.Transport); ok {
+		s.dials = new(atomic.Int64)
 		own.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 			s.dials.Add(1)
 			return new(net.Dialer).DialContext(ctx, network, address)

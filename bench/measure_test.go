@@ -56,7 +56,7 @@ func TestCompare(t *testing.T) {
 		}))
 	}
 	took := Compare([]*Sender{named("a"), named("b")}, http.MethodGet, 2, 2)
-	turn := func(name string) string { return strings.Repeat(name, 23) } // of which 21 do not count
+	turn := func(name string) string { return strings.Repeat(name, 22) } // of which 20 do not count
 	if got := strings.Join(order, ""); got != turn("a")+turn("b")+turn("b")+turn("a") {
 		t.Errorf("the order of calls is %s", got)
 	}
