@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,13 +28,17 @@ func OpenLoop(s *Sender, rate int, length time.Duration) Latencies {
 	var calls sync.WaitGroup
 	var waiting atomic.Int64
 
-	runtime.LockOSThread() // which sleeps more exactly than a timer would wake
-	defer runtime.UnlockOSThread()
-	exact()
+	alarm, err := newAlarm()
+	if err != nil {
+		panic(err)
+	}
+	defer alarm.close()
 	begin := time.Now().Add(10 * time.Millisecond)
 	for i := range n {
 		at := begin.Add(time.Duration(i) * interval)
-		sleep(time.Until(at))
+		if err := alarm.sleep(time.Until(at)); err != nil {
+			panic(err)
+		}
 		if float64(waiting.Add(1)) > max(100, maxWaiting*float64(n)) {
 			l.Behind = true
 			l.Whole, l.Start = l.Whole[:i], l.Start[:i]

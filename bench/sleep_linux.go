@@ -1,20 +1,44 @@
 package bench
 
 import (
+	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// exact has the kernel wake this thread on time and not up to 50 µs later. Where it
-// cannot, the calls begin that much later, which is shown.
-func exact() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) }
+// alarm wakes a goroutine on time. A timer of Go's does so up to a millisecond late when
+// nothing else goes on; and a thread that sleeps in the kernel keeps a processor from
+// the calls until the runtime takes it away.
+type alarm struct{ timer *os.File }
 
-// sleep blocks the thread. A timer of Go's would wake it up to a millisecond late
-// when nothing else goes on.
-func sleep(d time.Duration) {
-	if d > 0 {
-		rest := unix.NsecToTimespec(d.Nanoseconds())
-		_ = unix.Nanosleep(&rest, nil)
+func newAlarm() (*alarm, error) {
+	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("timerfd_create", err)
 	}
+	return &alarm{os.NewFile(uintptr(fd), "timerfd")}, nil
 }
+
+func (a *alarm) sleep(d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	conn, err := a.timer.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var set error
+	if err := conn.Control(func(fd uintptr) {
+		set = unix.TimerfdSettime(int(fd), 0, &unix.ItimerSpec{Value: unix.NsecToTimespec(d.Nanoseconds())}, nil)
+	}); err != nil {
+		return err
+	}
+	if set != nil {
+		return os.NewSyscallError("timerfd_settime", set)
+	}
+	_, err = a.timer.Read(make([]byte, 8)) // how often it has rung
+	return err
+}
+
+func (a *alarm) close() { _ = a.timer.Close() }

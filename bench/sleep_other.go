@@ -4,6 +4,14 @@ package bench
 
 import "time"
 
-func exact() {}
+// alarm wakes a goroutine up to a millisecond late, which is shown.
+type alarm struct{}
 
-func sleep(d time.Duration) { time.Sleep(d) }
+func newAlarm() (*alarm, error) { return &alarm{}, nil }
+
+func (*alarm) sleep(d time.Duration) error {
+	time.Sleep(d)
+	return nil
+}
+
+func (*alarm) close() {}

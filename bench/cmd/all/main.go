@@ -20,7 +20,7 @@ func main() {
 	flag.StringVar(&o.out, "out", "../bin/bench", "folder of the results")
 	flag.DurationVar(&o.benchtime, "benchtime", 100*time.Millisecond, "how long each benchmark takes, each time")
 	flag.IntVar(&o.rounds, "rounds", 5, "how often each benchmark of a chain is run")
-	flag.DurationVar(&o.latency, "latency", 20*time.Second, "how long calls are made at each rate and through each chain")
+	flag.DurationVar(&o.latency, "latency", 2*time.Second, "how long calls are made in each turn of a chain, of which there are 10 to 15 at each rate")
 	flag.BoolVar(&o.quick, "quick", false, "run everything once, as short as can be: the figures are worth nothing")
 	flag.Parse()
 	if err := run(o); err != nil {

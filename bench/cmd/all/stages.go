@@ -30,16 +30,16 @@ func stagesOf(o options) []stage {
 	benchtime, once, pairs, mib, contention := o.benchtime.String(), "5x", "101", "1024", "3s"
 	if o.quick {
 		benchtime, once, pairs, mib, contention = "1x", "1x", "3", "16", "100ms"
-		o.rounds, o.latency = 1, 100*time.Millisecond
+		o.rounds, o.latency = 1, 10*time.Millisecond
 	}
 	longer := 5 * o.benchtime
 	some := max(1, o.rounds*3/5)
 	bench := func(program, pattern, benchtime string) []string {
 		return []string{program, "-test.run=^$", "-test.timeout=30m", "-test.bench=" + pattern, "-test.benchtime=" + benchtime}
 	}
-	latency := []string{"measure", "latency", fmt.Sprint("-for=", o.latency)}
+	latency := []string{"measure", "latency", fmt.Sprint("-turn=", o.latency)}
 	return []stage{
-		{"the gates, in pairs", 40, 1, nil, []string{"measure", "gate", "-all", "-bench", "-pairs=" + pairs}},
+		{"the gates, in pairs", 95, 1, nil, []string{"measure", "gate", "-all", "-bench", "-pairs=" + pairs}},
 		{"chains over a stub", 50, o.rounds, seldom, bench("bench.test", "^BenchmarkStub(Parallel)?$", benchtime)},
 		{"chains over loopback", 45, some, nil, bench("bench.test", "^BenchmarkLoopback(Parallel)?$", benchtime)},
 		{"growth: peers, keys, denials", 60, some, seldom, bench("bench.test", "^Benchmark(Peers|Keys|Denials)$", benchtime)},
@@ -49,8 +49,8 @@ func stagesOf(o options) []stage {
 		// Apart: where there have been goroutines before, new ones take less.
 		{"held calls", 20, 1, nil, bench("root.test", "^BenchmarkHeld$", "1x")},
 		{"held calls, waking", 10, 1, nil, bench("root.test", "^BenchmarkWake$", "1x")},
-		{"latency at fixed rates", 20 * int(o.latency.Seconds()), 1, seldom, latency},
-		{"latency at fixed rates, with garbage collected often", 20 * int(o.latency.Seconds()), 1, nil, latency},
+		{"latency at fixed rates", int(225 * o.latency.Seconds()), 1, seldom, latency},
+		{"latency at fixed rates, with garbage collected often", int(225 * o.latency.Seconds()), 1, nil, latency},
 		{"streaming", 190, 1, nil, []string{"measure", "stream", "-mib=" + mib}},
 		{"contention", 20, 1, nil, []string{"measure", "contention", "-for=" + contention}},
 	}

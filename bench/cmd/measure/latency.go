@@ -12,18 +12,18 @@ import (
 	"github.com/fedhttp/fedhttp/bench"
 )
 
-// slices is in how many turns the time of each chain is measured. They are long enough
-// for garbage to be collected in each at the highest rate, also with GOGC=1000.
-const slices = 10
-
-// rates are in requests a second, and for how much longer than the others each is
-// measured: the 99th percentile is of few calls where there are few.
-var rates = []struct{ rate, longer int }{{100, 2}, {1_000, 1}, {5_000, 1}}
+// rates are in requests a second. Each chain is measured in turns, of which there are more
+// at the highest, where two turns of the same chain differ most, and that are longer at
+// the lowest: the 99th percentile is of few calls where there are few.
+var rates = []struct {
+	rate, turns int
+	longer      time.Duration
+}{{100, 10, 2}, {1_000, 10, 1}, {5_000, 15, 1}}
 
 func latency(args []string) error {
 	var length time.Duration
 	flags("latency", args, func(f *flag.FlagSet) {
-		f.DurationVar(&length, "for", 20*time.Second, "how long calls are made, at each rate and through each chain; at the lowest twice as long")
+		f.DurationVar(&length, "turn", 2*time.Second, "how long calls are made in each turn; at the lowest rate twice as long")
 	})
 	server := bench.Serve("h1")
 	defer server.Close()
@@ -42,11 +42,11 @@ func latency(args []string) error {
 	percent := gogc()
 	var late error
 	for _, r := range rates {
-		rate, long := r.rate, time.Duration(r.longer)*length/slices
+		rate, long := r.rate, r.longer*length
 		all := make([]bench.Latencies, len(senders))
 		turns := make([][]float64, len(senders)) // the 99th percentile of each
 		collections := make([]uint32, len(senders))
-		for round := range slices {
+		for round := range r.turns {
 			for turn := range senders {
 				i := (round + turn) % len(senders)
 				s := senders[i]
@@ -68,7 +68,7 @@ func latency(args []string) error {
 				value{bench.Quantile(all[i].Whole, 0.999) * 1e9, "p99.9-ns"},
 				value{bench.Median(turns[i]) * 1e9, "p99-turn-ns"},
 				value{bench.Quantile(all[i].Start, 0.99) * 1e9, "p99-start-ns"},
-				value{float64(collections[i]) / (slices * long.Seconds()), "collections/s"}))
+				value{float64(collections[i]) / (float64(r.turns) * long.Seconds()), "collections/s"}))
 		}
 	}
 	return late
