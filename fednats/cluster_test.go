@@ -54,12 +54,20 @@ func startCluster(t testing.TB, launch func(context.Context, ServerConfig) (node
 	return c
 }
 
+// nextPort gives no two tests the same, of which one may only be about to listen. It
+// begins anywhere, as other processes do.
+var nextPort = func() *atomic.Uint32 {
+	n := new(atomic.Uint32)
+	n.Store(rand.Uint32N(20_000))
+	return n
+}()
+
 // freeAddress is one that nobody listened at a moment ago, and that no system gives
 // to an outgoing connection, or to who asks for port 0, while its server is down.
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	for range 100 {
-		address := fmt.Sprint("127.0.0.1:", 10_000+rand.IntN(20_000))
+		address := fmt.Sprint("127.0.0.1:", 10_000+nextPort.Add(1)%20_000)
 		l, err := net.Listen("tcp", address)
 		if err == nil {
 			l.Close()
