@@ -55,16 +55,7 @@ func TestMaintainFollowsFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer transport.Close()
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan bool)
-		go func() {
-			defer close(ended)
-			file.maintain(ctx, transport)
-		}()
-		defer func() {
-			stop()
-			<-ended
-		}()
+		defer maintained(t, file, transport)()
 		// Anchors without an end are fetched every hour.
 		tried := func(within time.Duration) int64 {
 			before := source.tried.Load()
@@ -127,16 +118,7 @@ func TestMaintainLeavesStanding(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer transport.Close()
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan bool)
-		go func() {
-			defer close(ended)
-			file.maintain(ctx, transport)
-		}()
-		defer func() {
-			stop()
-			<-ended
-		}()
+		defer maintained(t, file, transport)()
 		failing := func() (ids string) {
 			synctest.Wait()
 			for _, p := range transport.Status() {
@@ -179,5 +161,20 @@ func TestProxyMaintains(t *testing.T) {
 	case <-asked:
 	case <-time.After(patience):
 		t.Error("nobody fetches the anchor")
+	}
+}
+
+// maintained has the file's anchors maintained until what it returns is called.
+func maintained(t *testing.T, file *anchorFile, transport *fedhttp.Transport) (end func()) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan bool)
+	go func() {
+		defer close(ended)
+		file.maintain(ctx, transport)
+	}()
+	return func() {
+		stop()
+		<-ended
 	}
 }
