@@ -75,6 +75,11 @@ func Ratio(values, reference []float64) float64 {
 	return Median(each(values, reference, func(v, r float64) float64 { return v / r }))
 }
 
+// Mean is round by round that of two chains.
+func Mean(a, b []float64) []float64 {
+	return each(a, b, func(a, b float64) float64 { return (a + b) / 2 })
+}
+
 func each(a, b []float64, f func(a, b float64) float64) []float64 {
 	out := make([]float64, len(a))
 	for i := range a {

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -32,6 +33,9 @@ func TestStatistics(t *testing.T) {
 	}
 	if got := Ratio(Beyond([]float64{3, 5, 9}, []float64{1, 1, 1}), Beyond([]float64{5, 9, 5}, []float64{1, 1, 1})); got != 0.5 {
 		t.Errorf("the ratio is %v, want the median of 2/4, 4/8 and 8/4", got)
+	}
+	if got := Mean([]float64{1, 4}, []float64{3, 4}); !slices.Equal(got, []float64{2, 4}) {
+		t.Errorf("the means are %v", got)
 	}
 }
 

@@ -55,7 +55,7 @@ func stagesOf(o options) []stage {
 		{"held calls, waking", 10, 1, nil, bench("root.test", "^BenchmarkWake$", "1x")},
 		{"latency at fixed rates", int(225 * o.latency.Seconds()), 1, seldom, latency},
 		{"latency at fixed rates, with garbage collected often", int(225 * o.latency.Seconds()), 1, nil, latency},
-		{"streaming", 190, 1, nil, []string{"measure", "stream", "-mib=" + mib}},
+		{"streaming", 420, 1, nil, []string{"measure", "stream", "-mib=" + mib}},
 		{"contention", 20, 1, nil, []string{"measure", "contention", "-for=" + contention}},
 	}
 }

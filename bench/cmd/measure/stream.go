@@ -13,7 +13,7 @@ func stream(args []string) error {
 	var pairs int
 	flags("stream", args, func(f *flag.FlagSet) {
 		f.Int64Var(&mib, "mib", 1024, "how much is sent")
-		f.IntVar(&pairs, "pairs", 61, "how often, through each chain")
+		f.IntVar(&pairs, "pairs", 121, "how often, through each chain")
 	})
 	server := bench.Serve("h1")
 	defer server.Close()
@@ -60,10 +60,13 @@ func stream(args []string) error {
 				peaks[i] = max(peaks[i], sampler.Peak)
 			}
 		}
+		// net/http alone goes beside fedhttp twice in each round, and the mean of both is
+		// nearer to what it takes than one. Throughput is the inverse of time.
+		ofBare := []float64{1, bench.Ratio(bench.Mean(took[0], took[2]), took[1]), bench.Ratio(took[0], took[2])}
 		for i, c := range chains {
 			fmt.Println(line("Stream/direction="+direction.name+"/chain="+c.Name, pairs,
 				value{float64(size) / bench.Median(took[i]) / 1e6, "MB/s"},
-				value{bench.Ratio(took[0], took[i]), "of-bare"}, // throughput: the inverse of time
+				value{ofBare[i], "of-bare"},
 				value{float64(peaks[i]), "B-peak"},
 				value{float64(peaks[i] - peaks[0]), "B-beyond-bare"}))
 		}
