@@ -3,10 +3,14 @@ package fedhttp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http/httptrace"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/fedhttp/fedhttp/fedtest"
 )
 
 // TestAttemptContextEnds: its end is the attempt's or the call's, whichever is
@@ -126,4 +130,20 @@ func TestAttemptContextTrace(t *testing.T) {
 	if len(asked) != 1 {
 		t.Errorf("the caller's hook was called %d times, want once", len(asked))
 	}
+}
+
+// TestCanceledAttempt: what our own side ends is no verdict on the peer.
+func TestCanceledAttempt(t *testing.T) {
+	vtBubble(t, func(t *testing.T) {
+		spans, m := newSpans(), newVTMetrics()
+		r := vtTraceRig(t, spans, func(cfg *Config, _ *Peer) { cfg.MeterProvider = m.provider })
+		r.peer.On("t", fedtest.Hang())
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		vtWant(t, "outcome", r.get(ctx, Task{ID: "t"}).d.Outcome, OutcomeCanceled)
+		wantAttrs(t, "attempt", spans.named("GET")[0], "federation.", map[string]string{"verdict": "STRING none", "delivery": "STRING possible"})
+		if points := fmt.Sprint(m.points(t)); strings.Contains(points, "ambiguous") {
+			t.Errorf("ambiguous: %s", points)
+		}
+	})
 }

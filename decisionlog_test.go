@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -205,5 +206,57 @@ func TestLogSlow(t *testing.T) {
 		}
 		vtWant(t, "lines", len(log.lines("task")), 5*logBurst)
 		vtWant(t, "counts", len(log.lines("more")), 0)
+	})
+}
+
+// TestGossipIsNoFlood: a peer that advertises one epoch after the other does not
+// fill the log of a program that has no Coordinator.
+func TestGossipIsNoFlood(t *testing.T) {
+	vtBubble(t, func(t *testing.T) {
+		var log vtLog
+		r := vtHoldRig(t, HoldPolicy{MaxWait: time.Hour}, func(cfg *Config, _ *Peer) { cfg.Logger, cfg.Coordinator = log.logger(), nil })
+		done := r.hold(t.Context(), vtTask("t"))
+		const epochs = 500
+		for epoch := range uint64(epochs) {
+			r.advertise("cap", epoch+1, fmt.Sprint("d", epoch))
+			synctest.Wait()
+		}
+		r.accept("cap", epochs, fmt.Sprint("d", epochs-1))
+		done()
+		time.Sleep(2 * logWindow)
+		if n := len(log.lines("policy unresolved")); n == 0 || n > 2*logBurst+2 {
+			t.Errorf("%d lines for %d epochs", n, epochs)
+		}
+	})
+}
+
+// TestFloodAfterClose: calls that were in flight at Close are a count as well.
+func TestFloodAfterClose(t *testing.T) {
+	vtBubble(t, func(t *testing.T) {
+		var log vtLog
+		answer := make(chan struct{})
+		r := newRig(t, fedtest.Config{}, func(cfg *Config, p *Peer) {
+			p.Breaker.Failures, cfg.Logger = -1, log.logger()
+			cfg.Base = roundTripFunc(func(req *http.Request) (*http.Response, error) {
+				<-answer
+				return vtAnswer(req, 503), nil
+			})
+		})
+		const calls = 100
+		done := make(chan vtResult, calls)
+		for range calls {
+			go func() { done <- r.get(t.Context(), Task{ID: "t"}) }()
+		}
+		synctest.Wait()
+		if err := r.tr.Close(); err != nil {
+			t.Fatal(err)
+		}
+		close(answer)
+		for range calls {
+			<-done
+		}
+		vtWant(t, "lines", len(log.lines("ambiguous")), logBurst)
+		time.Sleep(2 * logWindow)
+		vtWant(t, "counts", len(log.lines("more of the same", fmt.Sprint("lines=", calls-logBurst))), 1)
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -264,4 +265,40 @@ func TestLateRejection(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A ledger that cannot record a denial is no reason to send the task again.
+func TestLedgerThatFailsToRecord(t *testing.T) {
+	t.Parallel()
+	for _, panics := range []bool{false, true} {
+		var sends atomic.Int64
+		tr := bubbleTransport(t, Config{
+			Peers: []Peer{bPeer}, Denials: &failingLedger{panics: panics},
+			Base: roundTripFunc(func(req *http.Request) (*http.Response, error) {
+				sends.Add(1)
+				return answer(req, 403, http.NoBody, headerPolicyEvaluated, "true"), nil
+			}),
+		})
+		for range 3 {
+			_, err := getFrom(t, tr, ContextWithTask(t.Context(), Task{Capability: "c"}))
+			if err != nil && !errors.Is(err, ErrScopeDenied) {
+				t.Error(err)
+			}
+		}
+		if sends.Load() != 1 {
+			t.Errorf("panics %v: sent %d times", panics, sends.Load())
+		}
+	}
+}
+
+type failingLedger struct {
+	memoryLedger
+	panics bool
+}
+
+func (l *failingLedger) Record(context.Context, Denial) error {
+	if l.panics {
+		panic("no disk")
+	}
+	return errors.New("no disk")
 }

@@ -71,3 +71,23 @@ func TestHeldTasksBound(t *testing.T) {
 		t.Errorf("the oldest has waited for %v", got)
 	}
 }
+
+// TestHeldOfRemovedPeer: a peer that comes back finds the tasks that it holds.
+func TestHeldOfRemovedPeer(t *testing.T) {
+	vtBubble(t, func(t *testing.T) {
+		r := vtHoldRig(t, HoldPolicy{MaxWait: time.Hour, Max: 1})
+		p := r.tr.peers.Load().peers[0].Peer
+		done := r.hold(t.Context(), vtTask("t"))
+		for _, peers := range [][]Peer{nil, {p}} {
+			if err := r.tr.SetPeers(peers); err != nil {
+				t.Fatal(err)
+			}
+		}
+		vtWant(t, "held", r.status().Held, 1)
+		r.vtUnsent(r.get(t.Context(), vtTask("u")), "u", ReasonHoldFull)
+		r.advertise("cap", 1, "d")
+		r.accept("cap", 1, "d")
+		done()
+		vtWant(t, "held", r.status().Held, 0)
+	})
+}

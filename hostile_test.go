@@ -254,3 +254,27 @@ func (m *hostileMeeting) checkDecision(task string, d fedhttp.Decision, err erro
 		m.t.Errorf("%s: the decision quotes the server as it came: %+v", task, d)
 	}
 }
+
+// A peer cannot put into a header of ours what no header can carry.
+func TestGossipedValues(t *testing.T) {
+	checkLeaks(t)
+	t.Parallel()
+	var book fedhttp.PolicyBook
+	key := fedhttp.PolicyKey{Peer: "b", Capability: "c", Epoch: 1}
+	if err := book.Advertise(fedhttp.Advertisement{PolicyKey: key, Digest: "sha256:1\nX-Evil: 1"}); err == nil {
+		t.Error("a digest with a line break was advertised")
+	}
+	tr := newTestTransport(t, fedhttp.Config{
+		Peers: []fedhttp.Peer{testPeer("b", stubURL)}, Book: &book, Logger: quietLogger,
+		Base: roundTripFunc(func(req *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
+		}),
+		Anchors: anchorFunc(func(context.Context, string) (fedhttp.Anchor, error) {
+			return fedhttp.Anchor{Version: "v1\r\nX-Evil: 1"}, nil
+		}),
+	})
+	d, err := get(t, tr, fedhttp.Task{Capability: "c"})
+	if err != nil || d.Outcome != fedhttp.OutcomeDelivered || d.AnchorVersion != "" {
+		t.Errorf("%+v, %v: want it delivered without an anchor", d, err)
+	}
+}

@@ -206,3 +206,18 @@ func TestMetrics(t *testing.T) {
 		}
 	})
 }
+
+// TestDurationIsThePeers: what our side does with an answer is not its duration.
+func TestDurationIsThePeers(t *testing.T) {
+	vtBubble(t, func(t *testing.T) {
+		m := newVTMetrics()
+		r := vtMetricRig(t, m, func(cfg *Config, _ *Peer) { cfg.Correlation = slowResolver(time.Second) })
+		r.peer.On("t", fedtest.Raw(403, http.Header{"X-Correlation-Id": {"c"}}, ""))
+		r.get(t.Context(), Task{ID: "t"})
+		for _, p := range m.points(t) {
+			if strings.HasPrefix(p, "http.client.request.duration") && !strings.HasSuffix(p, "1 in 0") {
+				t.Error(p)
+			}
+		}
+	})
+}

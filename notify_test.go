@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -280,4 +282,72 @@ func TestSinksNil(t *testing.T) {
 		vtWant(t, "escalation", len(log.lines("level=ERROR", "peer=b", "outcome=ambiguous", "reason=no_signal", "correlation_id=id-7")), 1)
 		vtWant(t, "unresolved", len(log.lines("level=WARN", "peer=b", "capability=cap", "epoch=4", "digest=d4", "reason=not_accepted")), 1)
 	})
+}
+
+// Each notice is seen once, by the sink or in the log, also where the sink hangs
+// or ends its goroutine.
+func TestNothingIsDroppedSilently(t *testing.T) {
+	for name, sink := range map[string]func(stop <-chan struct{}){
+		"hangs":   func(stop <-chan struct{}) { <-stop },
+		"exits":   func(<-chan struct{}) { runtime.Goexit() },
+		"returns": func(<-chan struct{}) {},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var sunk, logged atomic.Int64
+			stop := make(chan struct{})
+			n := &notifier[int]{
+				sink: func(context.Context, int) {
+					sunk.Add(1)
+					sink(stop)
+				},
+				log: func(context.Context, int, string) { logged.Add(1) },
+			}
+			const events = 50
+			for i := range events {
+				if i == events-1 {
+					time.Sleep(notifyTimeout + 1)
+				}
+				n.notify(t.Context(), i)
+			}
+			synctest.Wait()
+			if sunk.Load()+logged.Load() != events {
+				t.Errorf("the sink %s: %d to it and %d to the log, of %d", name, sunk.Load(), logged.Load(), events)
+			}
+			close(stop)
+		})
+	}
+}
+
+// Gossip that goes back and forth between two digests tells of each once.
+func TestToldFlap(t *testing.T) {
+	t.Parallel()
+	var s toldSet
+	told := 0
+	for i := range 40 {
+		if s.first("c", toldPolicy{1, fmt.Sprint("d", i%2), time.Time{}}, ReasonNotAccepted) {
+			told++
+		}
+	}
+	if told != 2 {
+		t.Errorf("told %d times", told)
+	}
+	for i := range 3 * maxToldKeys {
+		s.first(fmt.Sprint(i), toldPolicy{}, ReasonNotAdvertised)
+	}
+	if len(s.told) > maxToldKeys {
+		t.Errorf("%d capabilities are remembered", len(s.told))
+	}
+}
+
+// What a sink asks with its context is another call.
+func TestDecisionInASink(t *testing.T) {
+	t.Parallel()
+	c := &call{preflight: preflight{Context: ContextWithTask(t.Context(), Task{Capability: "c"})}}
+	ctx := detached{c}
+	if _, ok := TaskFromContext(ctx); ok {
+		t.Error("the sink has the task")
+	}
+	if callOf(ctx) != nil {
+		t.Error("the sink has the call")
+	}
 }

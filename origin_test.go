@@ -1,8 +1,11 @@
 package fedhttp
 
 import (
+	"errors"
+	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -113,5 +116,22 @@ func TestLoopback(t *testing.T) {
 		if err != nil || o.loopback() != want {
 			t.Errorf("%s: loopback is %v, %v; want %v", text, o.loopback(), err, want)
 		}
+	}
+}
+
+// A task with obligations does not leave through the back door.
+func TestPassUnlistedWithObligations(t *testing.T) {
+	t.Parallel()
+	var sends atomic.Int64
+	tr := bubbleTransport(t, Config{Unlisted: PassUnlisted, Base: roundTripFunc(func(req *http.Request) (*http.Response, error) {
+		sends.Add(1)
+		return answer(req, 200, http.NoBody), nil
+	})})
+	task := Task{Capability: "c", Obligations: Terms{"a": "b"}}
+	if _, err := getFrom(t, tr, ContextWithTask(t.Context(), task)); !errors.Is(err, ErrUnknownPeer) || sends.Load() != 0 {
+		t.Errorf("%v after %d sends", err, sends.Load())
+	}
+	if _, err := getFrom(t, tr, t.Context()); err != nil || sends.Load() != 1 {
+		t.Errorf("%v after %d sends", err, sends.Load())
 	}
 }

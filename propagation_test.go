@@ -1,6 +1,7 @@
 package fedhttp
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"go.opentelemetry.io/otel/baggage"
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/fedhttp/fedhttp/fedtest"
@@ -65,5 +67,42 @@ func TestPropagationState(t *testing.T) {
 		if got := h.Values("Tracestate"); len(got) > 0 {
 			t.Errorf("tracestate %q beside the traceparent %q", got, h.Get("Traceparent"))
 		}
+	})
+}
+
+// TestBaseHasNoBaggage: an instrumented base sends the baggage that it finds.
+func TestBaseHasNoBaggage(t *testing.T) {
+	for p, want := range map[Propagation]int{TraceContextOnly: 0, PropagateNone: 0, PropagateAll: 1} {
+		t.Run(p.String(), func(t *testing.T) {
+			vtBubble(t, func(t *testing.T) {
+				r := newRig(t, fedtest.Config{}, func(cfg *Config, peer *Peer) {
+					peer.Propagation = p
+					cfg.Base = roundTripFunc(func(req *http.Request) (*http.Response, error) {
+						vtWant(t, p.String(), baggage.FromContext(req.Context()).Len(), want)
+						return nil, errors.New("seen")
+					})
+				})
+				member, err := baggage.NewMember("user", "alice")
+				if err != nil {
+					t.Fatal(err)
+				}
+				bag, err := baggage.New(member)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.get(baggage.ContextWithBaggage(t.Context(), bag), Task{ID: "t"})
+			})
+		})
+	}
+}
+
+// TestConfigPropagator: the fields of the program's own propagator do not cross.
+func TestConfigPropagator(t *testing.T) {
+	vtBubble(t, func(t *testing.T) {
+		r := newRig(t, fedtest.Config{}, func(cfg *Config, _ *Peer) { cfg.Propagator = oddPropagator{} })
+		req := r.request(t.Context(), http.MethodGet, Task{ID: "t"}, nil)
+		req.Header["x-odd-trace"] = []string{"1"}
+		r.do(req)
+		vtWant(t, "crossed", r.peer.Routing.Log()[0].Header.Get("X-Odd-Trace"), "")
 	})
 }

@@ -1,6 +1,7 @@
 package fedhttp_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -16,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/fedhttp/fedhttp"
+	"github.com/fedhttp/fedhttp/fedtest"
 )
 
 // What a caller gets as Response.Request: its own request, with a context that is
@@ -178,6 +180,36 @@ func TestResponseLetGo(t *testing.T) {
 			if n := alive(); n > 0 {
 				t.Errorf("HTTP/2 %v, %s: %d of %d requests are kept", http2, name, n, len(sent))
 			}
+		}
+	}
+}
+
+// A request that is made with the context of a response stands on its own.
+func TestResponseContext(t *testing.T) {
+	checkLeaks(t)
+	t.Parallel()
+	peer := fedtest.NewPeer(fedtest.Config{})
+	defer peer.Close()
+	tr := newTestTransport(t, fedhttp.Config{Peers: []fedhttp.Peer{testPeer("b", peer.URL)}})
+	first, err := (&http.Client{Transport: tr}).Get(peer.URL + "/a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, closed := range []bool{false, true} {
+		req, err := http.NewRequestWithContext(first.Request.Context(), http.MethodGet, peer.URL+"/b", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := tr.RoundTrip(req)
+		if err != nil {
+			t.Fatalf("with the first body closed %v: %v", closed, err)
+		}
+		resp.Body.Close()
+		if !closed {
+			if body, err := io.ReadAll(first.Body); err != nil || !bytes.Contains(body, []byte("{")) {
+				t.Errorf("the first body: %q, %v", body, err)
+			}
+			first.Body.Close()
 		}
 	}
 }

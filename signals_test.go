@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 )
 
 func compiled(t *testing.T, s Signals) signalTable {
@@ -200,5 +201,18 @@ func TestFailureStatuses(t *testing.T) {
 		if none.isFailure(status) {
 			t.Errorf("status %d is a failure where none is", status)
 		}
+	}
+}
+
+// TestCutIsCopied: what is kept of a peer's words does not keep the others.
+func TestCutIsCopied(t *testing.T) {
+	t.Parallel()
+	words := strings.Repeat("x", 1<<20)
+	kept, cut := bounded(words)
+	if !cut || unsafe.StringData(kept) == unsafe.StringData(words) {
+		t.Error("the megabyte stays")
+	}
+	if got := sanitize(words); got != kept+"..." || sanitize(got) != got {
+		t.Errorf("%q", got)
 	}
 }

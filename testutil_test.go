@@ -2,6 +2,7 @@ package fedhttp
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -95,3 +96,34 @@ func (r *recorder[E]) snapshot() []E {
 	defer r.mu.Unlock()
 	return append([]E(nil), r.all...)
 }
+
+func answer(req *http.Request, status int, body io.ReadCloser, header ...string) *http.Response {
+	h := http.Header{}
+	for i := 0; i < len(header); i += 2 {
+		h.Set(header[i], header[i+1])
+	}
+	return &http.Response{StatusCode: status, Header: h, Body: body, Request: req}
+}
+
+func bubbleTransport(t *testing.T, cfg Config) *Transport {
+	t.Helper()
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	tr, err := NewTransport(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tr
+}
+
+func getFrom(t *testing.T, tr *Transport, ctx context.Context) (*http.Response, error) { //nolint:revive // t first, as everywhere
+	t.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://b.example/v1", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tr.RoundTrip(req)
+}
+
+var bPeer = Peer{ID: "b", Origins: []string{"https://b.example"}}

@@ -130,3 +130,32 @@ func TestAttemptsShareNoValues(t *testing.T) {
 		})
 	}
 }
+
+// The headers that tell a peer what a task goes out under have names of its own.
+func TestRequestHeaderNames(t *testing.T) {
+	t.Parallel()
+	p := bPeer
+	p.Signals = Signals{PolicyDigest: "x-digest", NegotiationEpoch: "x-epoch", AnchorVersion: "x-anchor"}
+	var got http.Header
+	book := &PolicyBook{}
+	key := PolicyKey{"b", "c", 7}
+	if err := book.Advertise(Advertisement{key, "sha256:1"}); err != nil {
+		t.Fatal(err)
+	}
+	tr := bubbleTransport(t, Config{
+		Peers: []Peer{p}, Book: book,
+		Anchors: anchorFunc(func(context.Context, string) (Anchor, error) { return Anchor{Version: "v1"}, nil }),
+		Base: roundTripFunc(func(req *http.Request) (*http.Response, error) {
+			got = req.Header
+			return answer(req, 200, http.NoBody), nil
+		}),
+	})
+	if _, err := getFrom(t, tr, ContextWithTask(t.Context(), Task{Capability: "c"})); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"X-Digest": "sha256:1", "X-Epoch": "7", "X-Anchor": "v1", headerPolicyDigest: ""} {
+		if got.Get(name) != want {
+			t.Errorf("%s is %q, want %q", name, got.Get(name), want)
+		}
+	}
+}
