@@ -191,16 +191,16 @@ func (s *attemptClocks) wind(at, now time.Duration) {
 	alarm := &s.alarm
 	alarm.mu.Lock()
 	defer alarm.mu.Unlock()
-	switch {
-	case alarm.set.Load() && alarm.at <= at:
+	if alarm.set.Load() && alarm.at <= at {
 		return
-	case alarm.timer == nil:
-		alarm.timer = time.AfterFunc(at-now, s.ring)
-	default:
-		alarm.timer.Reset(at - now)
 	}
 	alarm.at = at
-	alarm.set.Store(true)
+	alarm.set.Store(true) // before the timer runs: it may ring at once, and says that it has
+	if alarm.timer == nil {
+		alarm.timer = time.AfterFunc(at-now, s.ring)
+		return
+	}
+	alarm.timer.Reset(at - now)
 }
 
 // ring ends the attempts whose time is up, and sets the alarm for the first of the

@@ -77,6 +77,33 @@ func TestAttemptClocks(t *testing.T) {
 	})
 }
 
+// TestAttemptClocksRingAtOnce: the timer that is set for what ends in a moment rings
+// while it is being set. What rang is then not taken for set: nothing would ever end
+// again.
+func TestAttemptClocksRingAtOnce(t *testing.T) {
+	t.Parallel()
+	s := newAttemptClocks(time.Nanosecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var callers sync.WaitGroup
+	for range 4 {
+		callers.Go(func() {
+			for range 5000 {
+				a := &attempt{}
+				over := a.open(context.Background())
+				s.start(a)
+				select {
+				case <-over.Done():
+				case <-ctx.Done():
+					t.Error("its time is up, and nothing has ended it")
+					return
+				}
+			}
+		})
+	}
+	callers.Wait()
+}
+
 // TestAttemptClockZero: one that was never started does nothing.
 func TestAttemptClockZero(t *testing.T) {
 	t.Parallel()
