@@ -139,6 +139,8 @@ func TestRoutesCannotBeDodged(t *testing.T) {
 		{"GET", "//v1/tasks", "any"}, {"GET", "/v1//tasks", "any"}, {"GET", "/./v1/./tasks", "any"}, {"GET", "//v1/./tasks", "any"},
 		{"GET", "/x/../v1/tasks", "any"}, {"GET", "/../v1/tasks", "any"}, {"GET", "/v1/%74asks", "any"}, {"GET", "/v1/tasks?x=/../y", "any"},
 		{"GET", "/v1/x/%2e%2e/tasks", "any"}, {"GET", "/%2E/v1/tasks", "any"},
+		{"GET", "/v3/tree/../../v5", "tree"}, {"GET", "/v3/tree/%2e%2E/../v5", "tree"}, {"GET", "/v3/tree/./a%2Fb/..", "tree"}, {"GET", "/.v5", ""},
+		{"POST", "/v2/x/%2e%2e/tasks/a%2Fb", "post"}, {"POST", "/v2/x/../tasks/a%2Fb", "post"}, {"POST", "/v2/tasks/..%2Fa", "post"},
 		{"POST", "/v2/tasks/7", "post"}, {"POST", "//v2/tasks/./7", "post"}, {"GET", "/v2/tasks/7", ""}, {"POST", "/v2/tasks/a%2Fb", "post"},
 		{"GET", "/v3/tree/leaf", "tree"}, {"HEAD", "/v3/tree/leaf", "tree"}, {"GET", "/v3/tree/", "tree"}, {"GET", "/v3/tree", "tree"}, {"GET", "//v3/tree", "tree"},
 		{"GET", "/v4/", "root"}, {"GET", "/v4/x", ""}, {"GET", "/v5", ""}, {"GET", "", ""},

@@ -381,10 +381,10 @@ func handle(mux *http.ServeMux, pattern string) (fault string) {
 	return ""
 }
 
-// complete gives task the defaults of the request's route. A path may be read in
-// two ways, with its escapes ("%2e%2e", "%2F") or without, and the peer chooses;
-// where they lead to two routes the obligations of both hold. So it is with a method
-// in small letters, which many servers take for the one in capitals.
+// complete gives task the defaults of the request's route. A peer may read a request in
+// more than one way: what an escaped slash stands for divides the path or does not, dot
+// segments lead up or are names like others, and a method in small letters is the one in
+// capitals or is not. Where those lead to several routes the obligations of all hold.
 func (t *routeTable) complete(task *Task, req *http.Request) *Task {
 	task = t.completeAs(req.Method, task, req.URL)
 	if capitals := strings.ToUpper(req.Method); capitals != req.Method {
@@ -394,18 +394,28 @@ func (t *routeTable) complete(task *Task, req *http.Request) *Task {
 }
 
 func (t *routeTable) completeAs(method string, task *Task, to *url.URL) *Task {
-	u := url.URL{Path: to.Path, RawPath: to.RawPath}
-	if u.RawPath != "" {
-		task = task.withDefaults(t.match(method, &u))
-		u.RawPath = ""
+	if to.RawPath != "" {
+		dots := strings.NewReplacer("%2e", ".", "%2E", ".")
+		task = t.completeBy(method, task, url.URL{Path: to.Path, RawPath: dots.Replace(to.EscapedPath())})
 	}
-	return task.withDefaults(t.match(method, &u))
+	return t.completeBy(method, task, url.URL{Path: to.Path})
+}
+
+// completeBy takes the path with its dots as they are. ServeMux removes dot segments, but
+// not where they are escaped.
+func (t *routeTable) completeBy(method string, task *Task, u url.URL) *Task {
+	task = task.withDefaults(t.match(method, u))
+	if strings.Contains(u.Path, "/.") {
+		u.RawPath = strings.ReplaceAll(u.EscapedPath(), ".", "%2E")
+		task = task.withDefaults(t.match(method, u))
+	}
+	return task
 }
 
 // match asks ServeMux with a server's view of the request: the target is in the
 // URL's path, and the host, which no pattern has, is left out.
-func (t *routeTable) match(method string, u *url.URL) *Task {
-	probe := &http.Request{Method: method, URL: u}
+func (t *routeTable) match(method string, u url.URL) *Task {
+	probe := &http.Request{Method: method, URL: &u}
 	if method == "" {
 		probe.Method = http.MethodGet
 	}
@@ -416,6 +426,11 @@ func (t *routeTable) match(method string, u *url.URL) *Task {
 		probe.URL = u.JoinPath() // which ServeMux leaves as it is, and another server cleans
 	}
 	_, pattern := t.mux.Handler(probe)
+	if method == http.MethodConnect && strings.HasSuffix(pattern, "/") {
+		// Where a slash is missing at the end, that may be no pattern but the path with it.
+		probe.URL = u.JoinPath("/")
+		_, pattern = t.mux.Handler(probe)
+	}
 	if task := t.tasks[pattern]; task != nil {
 		return task
 	}

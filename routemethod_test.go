@@ -17,6 +17,7 @@ func TestRouteMethods(t *testing.T) {
 		Routes: []fedhttp.Route{
 			{Pattern: "POST /v1/tasks", Task: fedhttp.Task{Capability: "summarise", Obligations: fedhttp.Terms{"residency": "eu"}}},
 			{Pattern: "purge /v1/cache", Task: fedhttp.Task{Capability: "purge", Obligations: fedhttp.Terms{"residency": "eu"}}},
+			{Pattern: "CONNECT /v2/{rpc}/go/", Task: fedhttp.Task{Capability: "rpc", Obligations: fedhttp.Terms{"residency": "eu"}}},
 			{Pattern: "/v1/any/", Task: fedhttp.Task{Capability: "any", Obligations: fedhttp.Terms{"residency": "eu"}}},
 		},
 	}}})
@@ -34,6 +35,10 @@ func TestRouteMethods(t *testing.T) {
 		{"CONNECT", "/v1/any/1", true},
 		{"CONNECT", "//v1/./any/1", true},
 		{"CONNECT", "/v2/../v1/any/", true},
+		{"CONNECT", "/v1/any/../other", true}, // ServeMux leaves the path of a CONNECT as it is
+		{"CONNECT", "/v1/any", true},
+		{"CONNECT", "/v2/x/go/1", true},
+		{"CONNECT", "/v2/x/go", true}, // it would send that to the path with a slash
 		{"CONNECT", "/v1/other", false},
 		{"", "/v1/tasks", false},
 	} {
