@@ -112,15 +112,17 @@ type recordedBody struct {
 	io.ReadCloser
 	journal *journal
 	entry   *Entry
+	length  int64 // as the request says; negative: it does not
 
 	mu     sync.Mutex // a proxy may still be reading when its handler goes on
 	hash   hash.Hash
 	hashed int
+	read   int64
 }
 
 // recordBody returns the request with a body that is recorded in the entry.
 func recordBody(r *http.Request, j *journal, e *Entry) *http.Request {
-	body := &recordedBody{ReadCloser: r.Body, journal: j, entry: e, hash: sha256.New()}
+	body := &recordedBody{ReadCloser: r.Body, journal: j, entry: e, length: r.ContentLength, hash: sha256.New()}
 	if r.ContentLength == 0 {
 		body.record(nil, true) // such a body may never be read
 	}
@@ -143,8 +145,12 @@ func (b *recordedBody) record(p []byte, end bool) {
 	keep := p[:min(len(p), maxHashed-b.hashed)]
 	b.hash.Write(keep)
 	b.hashed += len(keep)
+	b.read += int64(len(p))
+	// All of it is its end, which over HTTP/2 may be said later: an engine that has
+	// all of it may have answered by then.
+	end = end || b.read == b.length
 	b.journal.update(func() {
-		b.entry.BodyBytes += int64(len(p))
+		b.entry.BodyBytes = b.read
 		if end {
 			b.entry.BodySHA256 = hex.EncodeToString(b.hash.Sum(nil))
 		}

@@ -7,6 +7,9 @@ import (
 	"io"
 	"log"
 	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -55,6 +58,46 @@ func TestLog(t *testing.T) {
 		wantEqual(t, "TLS", routing[0].TLS, p.URL[:5] == "https")
 		wantEqual(t, "verdict", p.Engine.Log()[0].Verdict, "allow")
 	})
+}
+
+// lateEnd is a body whose end is not said before it is closed.
+type lateEnd struct {
+	*strings.Reader
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (b *lateEnd) Read(p []byte) (int, error) {
+	if b.Len() == 0 {
+		<-b.closed
+		return 0, http.ErrBodyReadAfterClose
+	}
+	return b.Reader.Read(p)
+}
+
+func (b *lateEnd) Close() error {
+	b.once.Do(func() { close(b.closed) })
+	return nil
+}
+
+// TestLateEnd: an engine of its own answers once it has all that the request says there
+// is, and then the entry is complete.
+func TestLateEnd(t *testing.T) {
+	t.Parallel()
+	fedtest.CheckLeaks(t)
+	p := fedtest.NewUnstartedPeer(fedtest.Config{SeparateEngine: true, ErrorLog: discardLog})
+	defer p.Close()
+	req := httptest.NewRequest(http.MethodPost, "/", nil)
+	req.Body, req.ContentLength = &lateEnd{Reader: strings.NewReader("hello"), closed: make(chan struct{})}, 5
+	answer := httptest.NewRecorder()
+	p.Routing.ServeHTTP(answer, req)
+	defer req.Body.Close() // as a server does
+	wantEqual(t, "status", answer.Code, 200)
+	sum := sha256.Sum256([]byte("hello"))
+	for layer, e := range map[string]fedtest.Entry{"routing": p.Routing.Log()[0], "engine": p.Engine.Log()[0]} {
+		wantEqual(t, layer+": body", e.BodyBytes, 5)
+		wantEqual(t, layer+": hash", e.BodySHA256, hex.EncodeToString(sum[:]))
+	}
 }
 
 func TestLargeBody(t *testing.T) {
