@@ -23,12 +23,13 @@ const deadAddress = "127.0.0.1:1"
 
 const rowBody = "the whole body of the task"
 
-// rowServer is the peer of one row: a real server on loopback and the base that
-// reaches it. A connection serves one request, so that each attempt is one
-// connection and net/http has none to send again on.
+// rowServer is the peer of one row: a real server on loopback, or where the row is
+// about time in memory, and the base that reaches it. A connection serves one request,
+// so that each attempt is one connection and net/http has none to send again on.
 type rowServer struct {
 	url     string
 	base    *http.Transport
+	connect func(ctx context.Context, network, address string) (net.Conn, error)
 	peer    *fedtest.Peer // nil where no request can arrive
 	arrived chan struct{} // closed when a request hangs
 
@@ -38,7 +39,7 @@ type rowServer struct {
 
 func newRowServer(t *testing.T, row decisionRow) *rowServer {
 	t.Helper()
-	s := &rowServer{arrived: make(chan struct{}), base: &http.Transport{DisableKeepAlives: true}}
+	s := &rowServer{arrived: make(chan struct{}), base: &http.Transport{DisableKeepAlives: true}, connect: new(net.Dialer).DialContext}
 	t.Cleanup(s.base.CloseIdleConnections)
 	switch row.Server {
 	case "access_denied":
@@ -51,7 +52,12 @@ func newRowServer(t *testing.T, row decisionRow) *rowServer {
 		s.peer = fedtest.NewTLSPeer(fedtest.Config{ErrorLog: quietLog, TLS: &tls.Config{ClientAuth: tls.RequireAnyClientCert}})
 		s.base.TLSClientConfig = &tls.Config{RootCAs: s.peer.CertPool()}
 	case "":
-		s.peer = fedtest.NewPeer(fedtest.Config{ErrorLog: quietLog})
+		s.peer = fedtest.NewUnstartedPeer(fedtest.Config{ErrorLog: quietLog})
+		if row.virtual() {
+			s.connect = s.peer.Transport().DialContext
+		} else {
+			s.peer.Start()
+		}
 	default:
 		t.Fatalf("server %q is none", row.Server)
 	}
@@ -72,7 +78,7 @@ func (s *rowServer) dial(ctx context.Context, network, address string) (net.Conn
 		s.answers = s.answers[1:]
 	}
 	s.mu.Unlock()
-	return (&net.Dialer{}).DialContext(ctx, network, address)
+	return s.connect(ctx, network, address)
 }
 
 // expect sets what becomes of the next attempts.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/fedhttp/fedhttp"
@@ -90,66 +91,74 @@ func TestFenceErrorKinds(t *testing.T) {
 // TestFenceContext: a call that its caller ends is over with the context's error
 // and its cause, and says what may have left by then.
 func TestFenceContext(t *testing.T) {
-	errLeft := errors.New("the user has left")
 	for _, dialing := range []bool{true, false} {
 		for _, deadline := range []bool{true, false} {
 			t.Run(fmt.Sprintf("dialing=%v/deadline=%v", dialing, deadline), func(t *testing.T) {
 				checkLeaks(t)
 				t.Parallel()
-				ctx, cancel := context.WithCancelCause(t.Context())
-				defer cancel(nil)
-				if deadline {
-					var stop context.CancelFunc
-					ctx, stop = context.WithTimeoutCause(ctx, 50*time.Millisecond, errLeft)
-					defer stop()
-				}
-				busy := make(chan struct{}, 1)
-				peer := listenRaw(t, nil, func(conn net.Conn) {
-					if n, _ := conn.Read(make([]byte, 1)); n > 0 {
-						busy <- struct{}{}
-					}
-					_, _ = io.Copy(io.Discard, conn)
-				})
-				base := &http.Transport{}
-				if dialing {
-					base.DialContext = func(context.Context, string, string) (net.Conn, error) {
-						busy <- struct{}{}
-						<-ctx.Done() // net/http's dialing outlives the call
-						return nil, errors.New("too late")
-					}
-				}
-				tr := fenced(t, base, peer.url)
-				failed := make(chan error, 1)
-				go func() { failed <- rawSend(tr, requestOf(http.MethodGet, peer.url).WithContext(ctx)) }()
-				<-busy
-				if !deadline {
-					cancel(errLeft)
-				}
-				err := <-failed
-				d := fenceDecision(t, err)
-				want := map[bool]fedhttp.Delivery{true: fedhttp.DeliveryNotDelivered, false: fedhttp.DeliveryPossible}[dialing]
-				if d.Delivery != want || d.Attempts != 1 {
-					t.Errorf("got %+v, want one attempt, %v", d, want)
-				}
-				kind := map[bool]error{true: context.DeadlineExceeded, false: context.Canceled}[deadline]
-				if !errors.Is(err, kind) || !errors.Is(err, errLeft) {
-					t.Errorf("got %v, want %v and its cause", err, kind)
-				}
-				var timeout interface{ Timeout() bool }
-				if !errors.As(err, &timeout) || timeout.Timeout() != deadline {
-					t.Errorf("got %v, Timeout is not %v", err, deadline)
-				}
-				outcome := fedhttp.OutcomeCanceled
-				switch {
-				case deadline && dialing:
-					outcome = fedhttp.OutcomeRoutingFailed
-				case deadline:
-					outcome = fedhttp.OutcomeAmbiguous
-				}
-				if d.Outcome != outcome {
-					t.Errorf("got %v, want %v", d.Outcome, outcome)
-				}
+				synctest.Test(t, func(t *testing.T) { fenceContext(t, dialing, deadline) })
 			})
 		}
+	}
+}
+
+// fenceContext is in virtual time, in which no deadline passes before the request is
+// on its way.
+func fenceContext(t *testing.T, dialing, deadline bool) {
+	errLeft := errors.New("the user has left")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	if deadline {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeoutCause(ctx, 50*time.Millisecond, errLeft)
+		defer stop()
+	}
+	busy := make(chan struct{}, 1)
+	base := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+		if dialing {
+			busy <- struct{}{}
+			<-ctx.Done() // net/http's dialing outlives the call
+			return nil, errors.New("too late")
+		}
+		ours, theirs := net.Pipe()
+		go func() {
+			if n, _ := theirs.Read(make([]byte, 1)); n > 0 {
+				busy <- struct{}{}
+			}
+			_, _ = io.Copy(io.Discard, theirs)
+		}()
+		return ours, nil
+	}}
+	const url = "http://127.0.0.1:1"
+	tr := fenced(t, base, url)
+	failed := make(chan error, 1)
+	go func() { failed <- rawSend(tr, requestOf(http.MethodGet, url).WithContext(ctx)) }()
+	<-busy
+	if !deadline {
+		cancel(errLeft)
+	}
+	err := <-failed
+	d := fenceDecision(t, err)
+	want := map[bool]fedhttp.Delivery{true: fedhttp.DeliveryNotDelivered, false: fedhttp.DeliveryPossible}[dialing]
+	if d.Delivery != want || d.Attempts != 1 {
+		t.Errorf("got %+v, want one attempt, %v", d, want)
+	}
+	kind := map[bool]error{true: context.DeadlineExceeded, false: context.Canceled}[deadline]
+	if !errors.Is(err, kind) || !errors.Is(err, errLeft) {
+		t.Errorf("got %v, want %v and its cause", err, kind)
+	}
+	var timeout interface{ Timeout() bool }
+	if !errors.As(err, &timeout) || timeout.Timeout() != deadline {
+		t.Errorf("got %v, Timeout is not %v", err, deadline)
+	}
+	outcome := fedhttp.OutcomeCanceled
+	switch {
+	case deadline && dialing:
+		outcome = fedhttp.OutcomeRoutingFailed
+	case deadline:
+		outcome = fedhttp.OutcomeAmbiguous
+	}
+	if d.Outcome != outcome {
+		t.Errorf("got %v, want %v", d.Outcome, outcome)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/fedhttp/fedhttp"
 )
@@ -218,14 +217,6 @@ func TestFenceHTTP2LateHeaders(t *testing.T) {
 					<-arrived
 				}
 				requests := peer.whole.Load()
-				if timeout {
-					cfg := testPeer("b", peer.url)
-					cfg.Retry.AttemptTimeout = 300 * time.Millisecond
-					if err := tr.SetPeers([]fedhttp.Peer{cfg}); err != nil {
-						t.Fatal(err)
-					}
-				}
-
 				writing, gate := make(chan struct{}, 64), make(chan struct{})
 				tap.last().intercept(func([]byte) (int, error) {
 					writing <- struct{}{}
@@ -241,6 +232,8 @@ func TestFenceHTTP2LateHeaders(t *testing.T) {
 				<-writing
 				if !timeout {
 					cancel(errStopped)
+				} else if n := fedhttp.EndAttempts(tr); n != 1 {
+					t.Errorf("%d attempts are under way, want one", n)
 				}
 				err := <-failed
 				d := fenceDecision(t, err)

@@ -22,27 +22,17 @@ import (
 func TestUploadIsEnded(t *testing.T) {
 	checkLeaks(t)
 	t.Parallel()
-	timeout := func(p *fedhttp.Peer, r *http.Request, limit time.Duration) *http.Request {
-		p.Retry.AttemptTimeout = limit
-		return r
-	}
-	for name, change := range map[string]func(*fedhttp.Peer, *http.Request, time.Duration) *http.Request{
-		"by the peer":               func(_ *fedhttp.Peer, r *http.Request, _ time.Duration) *http.Request { return r },
-		"by AttemptTimeout":         timeout,
-		"by AttemptTimeout, HTTP/1": timeout,
-		"by the deadline": func(_ *fedhttp.Peer, r *http.Request, limit time.Duration) *http.Request {
-			ctx, cancel := context.WithTimeout(t.Context(), limit)
-			t.Cleanup(cancel)
-			return r.WithContext(ctx)
-		},
+	for name, end := range map[string]func(*fedhttp.Transport, *endedByHand){
+		"by the peer":               func(*fedhttp.Transport, *endedByHand) {},
+		"by AttemptTimeout":         func(tr *fedhttp.Transport, _ *endedByHand) { fedhttp.EndAttempts(tr) },
+		"by AttemptTimeout, HTTP/1": func(tr *fedhttp.Transport, _ *endedByHand) { fedhttp.EndAttempts(tr) },
+		"by the deadline":           func(_ *fedhttp.Transport, ctx *endedByHand) { ctx.end(context.DeadlineExceeded) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			over := make(chan struct{})
-			var begun atomic.Bool
+			begun, over := make(chan struct{}), make(chan struct{})
 			server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				if n, _ := io.ReadFull(r.Body, make([]byte, 5)); n == 5 {
-					begun.Store(true)
-				}
+				_, _ = io.ReadFull(r.Body, make([]byte, 5))
+				close(begun)
 				if name == "by the peer" {
 					panic(http.ErrAbortHandler)
 				}
@@ -53,31 +43,28 @@ func TestUploadIsEnded(t *testing.T) {
 			server.StartTLS()
 			defer server.Close()
 			defer close(over)
-			// A limit that is over before the upload has begun says nothing here.
-			for limit := 100 * time.Millisecond; !begun.Load() && !t.Failed() && limit < time.Minute; limit *= 2 {
-				body, upload := io.Pipe()
-				tooLate := time.AfterFunc(limit+10*time.Second, func() { _ = upload.CloseWithError(io.ErrNoProgress) })
-				go func() { _, _ = io.WriteString(upload, "begun") }()
-				req, err := http.NewRequest(http.MethodPost, server.URL, body)
-				if err != nil {
-					t.Fatal(err)
-				}
-				p := testPeer("b", server.URL)
-				req = change(&p, req, limit)
-				tr := newTestTransport(t, fedhttp.Config{Base: server.Client().Transport, Peers: []fedhttp.Peer{p}, Logger: quietLogger})
-				resp, err := tr.RoundTrip(req)
-				tooLate.Stop()
-				_ = body.Close()
-				var fault *fedhttp.Error
-				if err == nil {
-					resp.Body.Close()
-				}
-				if begun.Load() && (!errors.As(err, &fault) || fault.Decision.Outcome != fedhttp.OutcomeAmbiguous || !fault.Decision.Escalated) {
-					t.Errorf("RoundTrip: %v, want it ambiguous", err)
-				}
+			body, upload := io.Pipe()
+			defer body.Close()
+			go func() { _, _ = io.WriteString(upload, "begun") }() // and it goes on
+			ctx := &endedByHand{Context: t.Context(), done: make(chan struct{})}
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL, body)
+			if err != nil {
+				t.Fatal(err)
 			}
-			if !begun.Load() {
-				t.Error("no upload has begun")
+			p := testPeer("b", server.URL)
+			p.Retry.AttemptTimeout = time.Hour
+			tr := newTestTransport(t, fedhttp.Config{Base: server.Client().Transport, Peers: []fedhttp.Peer{p}, Logger: quietLogger})
+			go func() {
+				<-begun
+				end(tr, ctx)
+			}()
+			resp, err := tr.RoundTrip(req)
+			if err == nil {
+				resp.Body.Close()
+			}
+			var fault *fedhttp.Error
+			if !errors.As(err, &fault) || fault.Decision.Outcome != fedhttp.OutcomeAmbiguous || !fault.Decision.Escalated {
+				t.Errorf("RoundTrip: %v, want it ambiguous", err)
 			}
 		})
 	}
