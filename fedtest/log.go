@@ -114,7 +114,7 @@ type recordedBody struct {
 	entry   *Entry
 	length  int64 // as the request says; negative: it does not
 
-	mu     sync.Mutex // a proxy may still be reading when its handler goes on
+	mu     sync.Mutex // held while it is read: a proxy may still be at it when its handler goes on
 	hash   hash.Hash
 	hashed int
 	read   int64
@@ -132,6 +132,8 @@ func recordBody(r *http.Request, j *journal, e *Entry) *http.Request {
 }
 
 func (b *recordedBody) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	n, err := b.ReadCloser.Read(p)
 	if end := errors.Is(err, io.EOF); n > 0 || end {
 		b.record(p[:n], end)
@@ -140,8 +142,6 @@ func (b *recordedBody) Read(p []byte) (int, error) {
 }
 
 func (b *recordedBody) record(p []byte, end bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	keep := p[:min(len(p), maxHashed-b.hashed)]
 	b.hash.Write(keep)
 	b.hashed += len(keep)
