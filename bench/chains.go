@@ -67,7 +67,8 @@ var (
 	// costs that misses no cache and allocates nothing.
 	Busy = around("busy", "a microsecond of work", false, func(base http.RoundTripper, _ Telemetry) http.RoundTripper { return busy{base} })
 
-	Otelhttp = around("otelhttp", "otelhttp", true, withOtelhttp)
+	Otelhttp  = around("otelhttp", "otelhttp", true, withOtelhttp)
+	Gobreaker = around("gobreaker", "gobreaker", false, func(base http.RoundTripper, _ Telemetry) http.RoundTripper { return withBreaker(base) })
 	// Naive has a span for each call.
 	Naive = around("naive", "otelhttp(retryablehttp(gobreaker))", true, func(base http.RoundTripper, t Telemetry) http.RoundTripper {
 		return withOtelhttp(withRetries(withBreaker(base)), t)
@@ -87,7 +88,7 @@ func Chains() []Chain {
 	return []Chain{
 		Bare, Otelhttp,
 		around("retryablehttp", "retryablehttp", false, func(base http.RoundTripper, _ Telemetry) http.RoundTripper { return withRetries(base) }),
-		around("gobreaker", "gobreaker", false, func(base http.RoundTripper, _ Telemetry) http.RoundTripper { return withBreaker(base) }),
+		Gobreaker,
 		around("failsafehttp", "failsafehttp: retry and breaker", false, func(base http.RoundTripper, _ Telemetry) http.RoundTripper { return withFailsafe(base) }),
 		Naive, NaiveAttempts, Fedhttp, FedhttpAnchor, FedhttpTask,
 	}

@@ -80,7 +80,7 @@ func holder(s *profile.Sample) string {
 func owner(name string) string {
 	const own = "github.com/fedhttp/fedhttp"
 	switch {
-	case strings.HasPrefix(name, own+"."):
+	case strings.HasPrefix(name, own+"."), strings.HasPrefix(name, own+"/internal/"):
 		return "fedhttp"
 	case strings.HasPrefix(name, "github.com/sony/gobreaker"):
 		return "gobreaker"

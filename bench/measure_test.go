@@ -190,6 +190,7 @@ func TestOwner(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
 		"github.com/fedhttp/fedhttp.(*attemptClocks).start": "fedhttp",
+		"github.com/fedhttp/fedhttp/internal/redact.Text":   "fedhttp",
 		"github.com/fedhttp/fedhttp/bench.OpenLoop.func1":   "harness",
 		"main.atOnce.func1": "harness",
 		"github.com/sony/gobreaker/v2.(*CircuitBreaker[...]).beforeRequest": "gobreaker",

@@ -42,9 +42,9 @@ func stagesOf(o options) []stage {
 	}
 	latency := []string{"measure", "latency", fmt.Sprint("-turn=", o.latency)}
 	return []stage{
-		{"the gates, in pairs", 95, 1, nil, []string{"measure", "gate", "-all", "-bench", "-pairs=" + pairs}},
-		{"chains over a stub", 50, o.rounds, seldom, bench("bench.test", "^BenchmarkStub(Parallel)?$", benchtime)},
-		{"chains over loopback", 45, some, nil, bench("bench.test", "^BenchmarkLoopback(Parallel)?$", benchtime)},
+		{"the gates, in pairs", 105, 1, nil, []string{"measure", "gate", "-all", "-bench", "-pairs=" + pairs}},
+		{"chains over a stub", 110, o.rounds, seldom, bench("bench.test", "^BenchmarkStub(Parallel)?$", benchtime)},
+		{"chains over loopback", 130, some, nil, bench("bench.test", "^BenchmarkLoopback(Parallel)?$", benchtime)},
 		{"growth: peers, keys, denials", 60, some, seldom, bench("bench.test", "^Benchmark(Peers|Keys|Denials)$", benchtime)},
 		{"growth: all peers replaced", 10, 1, nil, bench("bench.test", "^BenchmarkSetPeers$", once)},
 		{"the policy book", 60, 1, nil, bench("root.test",
@@ -56,6 +56,6 @@ func stagesOf(o options) []stage {
 		{"latency at fixed rates", int(225 * o.latency.Seconds()), 1, seldom, latency},
 		{"latency at fixed rates, with garbage collected often", int(225 * o.latency.Seconds()), 1, nil, latency},
 		{"streaming", 420, 1, nil, []string{"measure", "stream", "-mib=" + mib}},
-		{"contention", 20, 1, nil, []string{"measure", "contention", "-for=" + contention}},
+		{"contention", 25, 1, nil, []string{"measure", "contention", "-for=" + contention}},
 	}
 }

@@ -34,6 +34,7 @@ func contention(args []string) error {
 		{"over=stub/trace=none/chain=fedhttp", bench.Fedhttp.Over(bench.Stub{}, gated[0], bench.Origin)},
 		{"over=stub/trace=none/chain=fedhttp-task", bench.FedhttpTask.Over(bench.Stub{}, gated[0], bench.Origin)},
 		{"over=stub/trace=always+metrics/chain=fedhttp-task", bench.FedhttpTask.Over(bench.Stub{}, gated[2].Metered(), bench.Origin)},
+		{"over=stub/trace=none/chain=gobreaker", bench.Gobreaker.Over(bench.Stub{}, gated[0], bench.Origin)},
 		{"over=h1/trace=none/chain=fedhttp-task", bench.FedhttpTask.Over(server.Base(), gated[0], server.URL)},
 	} {
 		if err := c.sender.Send(http.MethodGet); err != nil { // what is waited for once

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"math"
 	"strings"
 	"testing"
 )
@@ -32,6 +33,28 @@ func TestGates(t *testing.T) {
 		if len(g.failed) != 1 || !strings.HasPrefix(g.failed[0], want+" ") {
 			t.Errorf("%s: failed are %v", want, g.failed)
 		}
+	}
+}
+
+// TestMissed: what is known not to meet its goal fails no gate, and nothing beside it.
+func TestMissed(t *testing.T) {
+	t.Parallel()
+	for name, missed := range map[string]bool{
+		"time-of-bare-over-loopback/trace=none/proto=h1/method=GET": true,
+		"bytes-of-today/trace=none/chain=fedhttp-anchor":            true,
+		"bytes-of-today/trace=none/chain=fedhttp":                   false,
+		"bytes-of-today/trace=none/chain=fedhttp-anchor/more":       false,
+	} {
+		g := &gates{}
+		g.hold(name, 2, 1, 1)
+		if got := len(g.failed) == 0; got != missed {
+			t.Errorf("%s: missed %v, want %v", name, got, missed)
+		}
+	}
+	g := &gates{}
+	g.hold("it", math.NaN(), 1, 1)
+	if len(g.failed) != 1 {
+		t.Error("what was not measured holds")
 	}
 }
 

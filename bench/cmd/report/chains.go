@@ -39,33 +39,95 @@ func cell(r *results, name, base string) string {
 	return count(r.beyond(name, base, "allocs/op")) + ", " + bytesOf(r.beyond(name, base, "B/op")) + ", " + duration(r.beyond(name, base, "sec/op"))
 }
 
-// chainsTable is what each chain costs beyond the stub, for a GET.
-func chainsTable(r *results) string {
+// underEach has a cell for each of the tracers. Chains that make no spans were measured
+// without one.
+func underEach(c bench.Chain, cell func(trace string) string) (cells []string) {
+	for _, t := range all {
+		if !c.Traced && t.name != "none" {
+			cells = append(cells, "the same")
+			continue
+		}
+		cells = append(cells, cell(t.name))
+	}
+	return cells
+}
+
+// chainsTable is what each chain costs beyond the stub.
+func chainsTable(r *results, method string) string {
 	var rows [][]string
 	for _, c := range bench.Chains()[1:] {
-		row := []string{own(c)}
+		rows = append(rows, append([]string{own(c)}, underEach(c, func(trace string) string {
+			return cell(r, stub(trace, method, c.Name), stub("none", method, "bare"))
+		})...))
+	}
+	return table(titles("beyond the stub, "+method, all), rows)
+}
+
+var methods = []string{"GET", "POST"}
+
+// timesTable is how long a call takes with each method and under each tracer.
+func timesTable(head string, chains []bench.Chain, took func(trace, method, chain string) float64) string {
+	columns := []string{head}
+	for _, method := range methods {
 		for _, t := range all {
-			if !c.Traced && t.name != "none" {
-				row = append(row, "the same")
-				continue
-			}
-			row = append(row, cell(r, stub(t.name, "GET", c.Name), stub("none", "GET", "bare")))
+			columns = append(columns, method+", "+t.title)
+		}
+	}
+	var rows [][]string
+	for _, c := range chains {
+		row := []string{own(c)}
+		for _, method := range methods {
+			row = append(row, underEach(c, func(trace string) string { return duration(took(trace, method, c.Name)) })...)
 		}
 		rows = append(rows, row)
 	}
-	return table(titles("beyond the stub", all), rows)
+	return table(columns, rows)
 }
 
-// pairedTable has the medians of ratios in pairs.
+func parallelTable(r *results) string {
+	return timesTable("beyond the stub, parallel", bench.Chains()[1:], func(trace, method, chain string) float64 {
+		name := func(trace, chain string) string {
+			return "Parallel" + "/trace=" + trace + "/method=" + method + "/chain=" + chain
+		}
+		return r.beyond("Stub"+name(trace, chain), "Stub"+name("none", "bare"), "sec/op")
+	})
+}
+
+// meteredTable is a GET with the metrics of the SDK.
+func meteredTable(r *results) string {
+	var rows [][]string
+	for _, c := range bench.Essential()[1:] {
+		row := []string{own(c)}
+		for _, t := range gated {
+			row = append(row, cell(r, stub(t.name+"+metrics", "GET", c.Name), stub("none", "GET", "bare")))
+		}
+		rows = append(rows, row)
+	}
+	return table(titles("beyond the stub, GET, SDK metrics", gated), rows)
+}
+
+// pairedTable has the medians of ratios in pairs. Goals are those of the columns,
+// whatever the metrics: 1 % sampled has that of nothing sampled.
 func pairedTable(r *results) string {
 	var rows [][]string
-	columns := append(append([]column(nil), all...), column{"none+metrics", "no tracer, SDK metrics"}, column{"always+metrics", "sampled, SDK metrics"})
+	columns := append([]column(nil), all...)
+	for _, t := range gated {
+		columns = append(columns, column{t.name + "+metrics", t.title + ", SDK metrics"})
+	}
 	for _, t := range columns {
+		plain, _, _ := strings.Cut(t.name, "+")
+		if plain == "1in100" {
+			plain = "never"
+		}
 		for _, c := range []bench.Chain{bench.Fedhttp, bench.FedhttpAnchor, bench.FedhttpTask} {
 			name := "Beyond/trace=" + t.name + "/chain=" + c.Name
 			row := []string{t.title + ": " + c.Title}
-			for _, unit := range []string{"allocs-of-otelhttp", "bytes-of-otelhttp", "time-of-otelhttp", "allocs-of-today", "bytes-of-today", "time-of-today"} {
-				row = append(row, ratio(r.get(name, unit)))
+			for _, than := range []string{"otelhttp", "today"} {
+				for _, what := range []string{"allocations", "bytes", "time"} {
+					goal := r.get("Gate/"+what+"-of-"+than+"/trace="+plain+"/chain=fedhttp", "goal")
+					of := r.get(name, strings.Replace(what, "allocations", "allocs", 1)+"-of-"+than)
+					row = append(row, met(ratio(of), within(of, goal)))
+				}
 			}
 			rows = append(rows, row)
 		}
@@ -73,76 +135,17 @@ func pairedTable(r *results) string {
 	return table([]string{"", "of otelhttp's allocations", "bytes", "time", "of today's allocations", "bytes", "time"}, rows)
 }
 
-// moreTable is what else was measured over the stub.
-func moreTable(r *results) string {
-	var rows [][]string
-	for _, c := range bench.Chains()[1:] {
-		row := []string{own(c), cell(r, stub("none", "POST", c.Name), stub("none", "POST", "bare"))}
-		for _, trace := range []string{"none", "always"} {
-			if !c.Traced && trace != "none" {
-				row = append(row, "the same")
-				continue
-			}
-			parallel := func(trace, chain string) string { return "StubParallel/trace=" + trace + "/method=GET/chain=" + chain }
-			row = append(row, duration(r.beyond(parallel(trace, c.Name), parallel("none", "bare"), "sec/op")))
-		}
-		for _, trace := range []string{"none+metrics", "always+metrics"} {
-			if !essential(c) {
-				row = append(row, "")
-				continue
-			}
-			row = append(row, cell(r, stub(trace, "GET", c.Name), stub("none", "GET", "bare")))
-		}
-		rows = append(rows, row)
-	}
-	return table([]string{"beyond the stub", "POST of 1 KiB", "parallel", "parallel, sampled", "SDK metrics", "SDK metrics, sampled"}, rows)
-}
-
-// essential chains are measured in every case.
-func essential(c bench.Chain) bool {
-	for _, e := range bench.Essential() {
-		if e.Name == c.Name {
-			return true
+// loopbackTables are a call over loopback through each chain.
+func loopbackTables(r *results) string {
+	var tables []string
+	for _, proto := range []struct{ name, title string }{{"h1", "HTTP/1"}, {"h2", "HTTP/2"}} {
+		for _, mode := range []struct{ name, title string }{{"Loopback", ""}, {"LoopbackParallel", ", parallel"}} {
+			tables = append(tables, timesTable(proto.title+mode.title, bench.Chains(), func(trace, method, chain string) float64 {
+				return r.get(mode.name+"/proto="+proto.name+"/trace="+trace+"/method="+method+"/chain="+chain, "sec/op")
+			}))
 		}
 	}
-	return false
-}
-
-// loopbackTable is a call over loopback through each chain.
-func loopbackTable(r *results) string {
-	var rows [][]string
-	for _, c := range bench.Chains() {
-		row := []string{own(c)}
-		for _, of := range []string{
-			"Loopback/proto=h1/trace=none/method=GET", "Loopback/proto=h1/trace=none/method=POST",
-			"Loopback/proto=h2/trace=none/method=GET", "Loopback/proto=h2/trace=none/method=POST",
-			"LoopbackParallel/proto=h1/trace=none/method=GET", "LoopbackParallel/proto=h2/trace=none/method=GET",
-		} {
-			if strings.Contains(of, "POST") && !essential(c) {
-				row = append(row, "")
-				continue
-			}
-			row = append(row, duration(r.get(of+"/chain="+c.Name, "sec/op")))
-		}
-		rows = append(rows, row)
-	}
-	return table([]string{"over loopback, no tracer", "HTTP/1 GET", "HTTP/1 POST", "HTTP/2 GET", "HTTP/2 POST", "HTTP/1 GET, parallel", "HTTP/2 GET, parallel"}, rows)
-}
-
-// sampledTable is that under the tracers.
-func sampledTable(r *results) string {
-	var rows [][]string
-	for _, c := range bench.Essential() {
-		row := []string{own(c)}
-		for _, of := range []string{
-			"Loopback/proto=h1/trace=never", "Loopback/proto=h1/trace=1in100", "Loopback/proto=h1/trace=always",
-			"LoopbackParallel/proto=h1/trace=always", "LoopbackParallel/proto=h2/trace=always",
-		} {
-			row = append(row, duration(r.get(of+"/method=GET/chain="+c.Name, "sec/op")))
-		}
-		rows = append(rows, row)
-	}
-	return table([]string{"over loopback, GET", "HTTP/1, not sampled", "HTTP/1, 1 % sampled", "HTTP/1, sampled", "HTTP/1, parallel, sampled", "HTTP/2, parallel, sampled"}, rows)
+	return strings.Join(tables, "\n\n")
 }
 
 var wireChains = []bench.Chain{bench.BareAgain, bench.Busy, bench.Otelhttp, bench.Least, bench.Fedhttp, bench.FedhttpTask}

@@ -78,11 +78,11 @@ func peersTable(r *results) string {
 	for _, n := range []int{100, 1_000, 10_000} {
 		name := fmt.Sprintf("SetPeers/peers=%d", n)
 		rows = append(rows, []string{
-			thousands(float64(n)), bytesOf(r.get(name, "B/peer")),
+			thousands(float64(n)), bytesOf(r.get(name, "B/peer")), bytesOf(r.get(name, "B/called-peer")), bytesOf(r.get(name, "B/metered-peer")),
 			duration(r.get(name, "first-sec")), duration(r.get(name, "sec/op")),
 		})
 	}
-	return text + "\n\n" + table([]string{"peers", "memory each, idle", "NewTransport", "SetPeers of all"}, rows)
+	return text + "\n\n" + table([]string{"peers", "memory each, not called yet", "called once", "called once, with metrics", "NewTransport", "SetPeers of all"}, rows)
 }
 
 func keysTable(r *results) string { return curvesTable(r, curves[2], curves[3]) }

@@ -71,8 +71,8 @@ func render(r *results) (files map[string][]byte, err error) {
 	files = map[string][]byte{"benchmarks-chains.svg": chainsPlot(r), "benchmarks-growth.svg": growthPlot(r)}
 	tables := map[string]string{
 		"Goals": goalsTable(r), "Targets": targetsTable(r),
-		"Chains": chainsTable(r), "Paired": pairedTable(r), "More": moreTable(r),
-		"Loopback": loopbackTable(r), "Sampled": sampledTable(r), "Wire": wireTable(r), "Latency": latencyTable(r, seldom), "LatencyOften": latencyTable(r, often),
+		"Chains": chainsTable(r, "GET"), "Paired": pairedTable(r), "Posts": chainsTable(r, "POST"), "Parallel": parallelTable(r), "Metered": meteredTable(r),
+		"Loopback": loopbackTables(r), "Wire": wireTable(r), "Latency": latencyTable(r, seldom), "LatencyOften": latencyTable(r, often),
 		"Peers": peersTable(r), "Keys": keysTable(r), "Denials": denialsTable(r), "Held": heldTable(r),
 		"Book": bookTable(r), "Writes": writesTable(r), "Stream": streamTable(r),
 		"Contention": contentionTable(r), "Machine": machineTable(r), "Worth": worth(r),

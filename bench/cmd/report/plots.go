@@ -6,7 +6,8 @@ import (
 	"github.com/fedhttp/fedhttp/bench"
 )
 
-// chainsPlot is what a call costs through each chain that makes spans, as bars.
+// chainsPlot is what a call costs through each chain, as bars: one where it makes no
+// spans.
 func chainsPlot(r *results) []byte {
 	const (
 		left, top   = 300, 60.0
@@ -14,39 +15,43 @@ func chainsPlot(r *results) []byte {
 		bar, apart  = 12, 10
 		right, foot = 70, 10
 	)
-	var chains []bench.Chain
-	highest := 0.0
+	chains := bench.Chains()[1:]
 	cost := func(trace string, c bench.Chain) float64 {
 		return r.beyond(stub(trace, "GET", c.Name), stub("none", "GET", "bare"), "sec/op")
 	}
-	for _, c := range bench.Chains() {
+	tracings := func(c bench.Chain) []column {
 		if c.Traced {
-			chains = append(chains, c)
-			for _, t := range gated {
-				highest = max(highest, cost(t.name, c))
-			}
+			return gated
+		}
+		return gated[:1]
+	}
+	highest, bars := 0.0, 0
+	for _, c := range chains {
+		for _, t := range tracings(c) {
+			highest = max(highest, cost(t.name, c))
+			bars++
 		}
 	}
 	if highest <= 0 {
 		highest = 1 // noise alone
 	}
-	group := float64(len(gated)*bar + apart)
-	d := newDrawing(left+width+right, int(top+group*float64(len(chains)))+foot, "What a call costs beyond the stub that it ends in (GET)")
+	d := newDrawing(left+width+right, int(top)+bars*bar+len(chains)*apart+foot, "What a call costs beyond the stub that it ends in (GET)")
 	var names []string
 	for _, t := range gated {
 		names = append(names, t.title)
 	}
 	d.legend(10, 42, names)
-	for i, c := range chains {
-		y := top + group*float64(i)
-		d.text(left-10, y+float64(len(gated)*bar)/2+4, "end", c.Title)
-		for j, t := range gated {
+	y := top
+	for _, c := range chains {
+		d.text(left-10, y+float64(len(tracings(c))*bar)/2+4, "end", c.Title)
+		for j, t := range tracings(c) {
 			of := cost(t.name, c)
-			at := y + float64(j*bar)
 			long := max(0, width*of/highest)
-			d.bar(left, at, long, bar-1, colours[j])
-			d.text(left+long+5, at+bar-2, "start", duration(of))
+			d.bar(left, y, long, bar-1, colours[j])
+			d.text(left+long+5, y+bar-2, "start", duration(of))
+			y += bar
 		}
+		y += apart
 	}
 	return d.end()
 }

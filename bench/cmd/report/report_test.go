@@ -41,12 +41,16 @@ func complete(t *testing.T, given map[string]map[string]float64) *results {
 
 func TestRender(t *testing.T) {
 	t.Parallel()
-	const trace = "/trace=none"
+	const trace, plain = "/trace=none", "/chain=fedhttp"
 	r := complete(t, map[string]map[string]float64{
 		"Stub/trace=none/method=GET/chain=bare":                  {"allocs/op": 6, "B/op": 1000, "sec/op": 1e-6},
 		"Stub/trace=none/method=GET/chain=fedhttp":               {"allocs/op": 10, "B/op": 2488, "sec/op": 1.65e-6},
-		"Gate/allocations" + trace:                               {"measured": 4, "goal": 8},
-		"Gate/bytes-of-today" + trace:                            {"measured": 0.23, "goal": 0.2},
+		"Gate/allocations" + trace + plain:                       {"measured": 4, "goal": 8},
+		"Gate/bytes-of-today" + trace + plain:                    {"measured": 0.23, "goal": 0.2},
+		"Gate/bytes-of-today/trace=never" + plain:                {"measured": 0.3, "goal": 0.3},
+		"Beyond/trace=none/chain=fedhttp-task":                   {"allocs-of-today": 0.17, "bytes-of-today": 0.26},
+		"Beyond/trace=1in100/chain=fedhttp-task":                 {"allocs-of-today": 0.17, "bytes-of-today": 0.26},
+		"SetPeers/peers=10000":                                   {"B/peer": 3000, "B/metered-peer": 5000},
 		"Held/tasks=100000":                                      {"B/task": 7000, "awake-sec": 0.2},
 		"Latency/gogc=1000/rate=100/trace=none/chain=bare":       {"p99-turn-sec": 1e-3},
 		"Latency/gogc=1000/rate=100/trace=none/chain=bare-again": {"p99-turn-sec": 1.2e-3},
@@ -66,6 +70,10 @@ func TestRender(t *testing.T) {
 		"| **fedhttp** | 4, 1,488 B, 650 ns |",
 		"| 4 of 8 |",
 		"| **0.23 of 0.20** |",
+		"| no tracer: fedhttp, a task with obligations | 1.00 | 1.00 | 1.00 | 0.17 | **0.26** | 1.00 |",
+		"| 1 % sampled: fedhttp, a task with obligations | 1.00 | 1.00 | 1.00 | 0.17 | 0.26 | 1.00 |",
+		"| an idle peer takes under 4 KiB, not called yet | 3,000 B | yes |",
+		"| the same once it was called, with metrics | 5,000 B | **no** |",
 		"| a held call takes under 6 KiB, its http.Client call included | 7,000 B | **no** |",
 		"| 100,000 held calls released in under 1 s | 200 ms | yes |",
 		"| p99 at 100 requests/s, `GOGC` 1000, within 10 % of bare plus 50 µs | 1.25 ms; bare 1.00 ms and 1.20 ms | yes |",
