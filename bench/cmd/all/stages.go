@@ -36,7 +36,7 @@ func stagesOf(o options) []stage {
 	if o.quick {
 		longest = longer
 	}
-	some := max(1, o.rounds*3/5)
+	some := max(1, o.rounds*4/5) // of less than four rounds benchstat tells no difference
 	bench := func(program, pattern, benchtime string) []string {
 		return []string{program, "-test.run=^$", "-test.timeout=30m", "-test.bench=" + pattern, "-test.benchtime=" + benchtime}
 	}
@@ -44,8 +44,8 @@ func stagesOf(o options) []stage {
 	return []stage{
 		{"the gates, in pairs", 105, 1, nil, []string{"measure", "gate", "-all", "-bench", "-pairs=" + pairs}},
 		{"chains over a stub", 110, o.rounds, seldom, bench("bench.test", "^BenchmarkStub(Parallel)?$", benchtime)},
-		{"chains over loopback", 130, some, nil, bench("bench.test", "^BenchmarkLoopback(Parallel)?$", benchtime)},
-		{"growth: peers, keys, denials", 60, some, seldom, bench("bench.test", "^Benchmark(Peers|Keys|Denials)$", benchtime)},
+		{"chains over loopback", 175, some, nil, bench("bench.test", "^BenchmarkLoopback(Parallel)?$", benchtime)},
+		{"growth: peers, keys, denials", 85, some, seldom, bench("bench.test", "^Benchmark(Peers|Keys|Denials)$", benchtime)},
 		{"growth: all peers replaced", 10, 1, nil, bench("bench.test", "^BenchmarkSetPeers$", once)},
 		{"the policy book", 60, 1, nil, bench("root.test",
 			"^Benchmark(Authorize|BookWrite|BookFill)$/^keys=(1k|100k|1M)$", longer.String())},
