@@ -220,6 +220,11 @@ func (b *PolicyBook) SetStale(stale bool) {
 // Otherwise it matches [ErrPolicyUnresolved], and the Authorization has the
 // advertised digest and epoch, if any, with BasisNone.
 func (b *PolicyBook) Authorize(peer string, task Task, defaults Terms, now time.Time) (Authorization, error) {
+	// Fewer terms than obligations cannot grant them all, and counting is
+	// much cheaper than iterating over a map.
+	granted := len(defaults) >= len(task.Obligations) && defaults.Grants(task.Obligations)
+	// Before the table: where the mark was taken away, what led to that is in there.
+	stale := !granted && b.stale.Load()
 	var known *policyState
 	if task.Capability != "" {
 		known = b.table.find(peer, task.Capability)
@@ -227,9 +232,7 @@ func (b *PolicyBook) Authorize(peer string, task Task, defaults Terms, now time.
 		return Authorization{}, ErrTaskRequired
 	}
 	advertised := known != nil && known.policy.digest != nil
-	// Fewer terms than obligations cannot grant them all, and counting is
-	// much cheaper than iterating over a map.
-	if len(defaults) >= len(task.Obligations) && defaults.Grants(task.Obligations) {
+	if granted {
 		auth := Authorization{Basis: BasisNoObligation}
 		if advertised {
 			auth.Digest, auth.Epoch = known.policy.digest.text, known.epoch
@@ -237,7 +240,7 @@ func (b *PolicyBook) Authorize(peer string, task Task, defaults Terms, now time.
 		return auth, nil
 	}
 	switch {
-	case b.stale.Load():
+	case stale:
 		if !advertised {
 			return Authorization{}, errPoliciesStale
 		}

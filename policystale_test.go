@@ -1,6 +1,9 @@
 package fedhttp
 
 import (
+	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -19,6 +22,51 @@ func TestStaleBook(t *testing.T) {
 
 	b.SetStale(false)
 	wantAuthorized(t, &b, residency, Authorization{Digest: digestA, Epoch: 3, Basis: BasisAccepted}, ReasonNone)
+}
+
+// What was revoked while the book was stale authorizes nothing, not even in the moment
+// in which it is stale no more.
+func TestStaleBookCatchesUp(t *testing.T) {
+	t.Parallel()
+	const steps = 3 // of which the first begins when the book is stale, and the last may accept again
+	var b PolicyBook
+	var step atomic.Uint64
+	advertise(t, &b, bookKey(1), digestA)
+	// To look through these takes a while.
+	task, defaults := Task{Capability: bookKey(1).Capability, Obligations: Terms{"residency": "eu"}}, Terms{"residency": "us"}
+	for i := range 300 {
+		defaults[strconv.Itoa(i)], task.Obligations[strconv.Itoa(i)] = "", ""
+	}
+	var readers sync.WaitGroup
+	done := make(chan struct{})
+	for range 3 {
+		readers.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				before := step.Load()
+				auth, err := b.Authorize(bookKey(1).Peer, task, defaults, bookNow)
+				if before%steps == 1 && step.Load() <= before+1 && err == nil {
+					t.Errorf("authorized: %+v", auth)
+					return
+				}
+			}
+		})
+	}
+	for range 10_000 {
+		b.Accept(Policy{PolicyKey: bookKey(1), Digest: digestA})
+		b.SetStale(true)
+		step.Add(1)
+		b.Revoke(bookKey(1), digestA)
+		b.SetStale(false)
+		step.Add(1)
+		step.Add(1)
+	}
+	close(done)
+	readers.Wait()
 }
 
 // A task that a stale book holds goes out once it is stale no more, although
