@@ -232,7 +232,7 @@ func TestFenceHTTP2LateHeaders(t *testing.T) {
 				<-writing
 				if !timeout {
 					cancel(errStopped)
-				} else if n := fedhttp.EndAttempts(tr); n != 1 {
+				} else if n := fedhttp.EndAttempts(tr, nil); n != 1 {
 					t.Errorf("%d attempts are under way, want one", n)
 				}
 				err := <-failed

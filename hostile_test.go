@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -72,6 +73,7 @@ func watched(t *testing.T, f func()) {
 // share the breaker, so the good one shows in which state the other has left it.
 type hostileMeeting struct {
 	t       *testing.T
+	byHand  bool // attempts are ended by hand, and no call by its time: see wholeBody
 	server  *fedtest.HostileServer
 	good    *httptest.Server
 	tr      *fedhttp.Transport
@@ -80,7 +82,7 @@ type hostileMeeting struct {
 }
 
 func newHostileMeeting(t *testing.T, server *fedtest.HostileServer) *hostileMeeting {
-	m := &hostileMeeting{t: t, server: server}
+	m := &hostileMeeting{t: t, server: server, byHand: sentAgainByHTTP2(server.Hostile)}
 	t.Cleanup(server.Close)
 	m.good = httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -111,7 +113,17 @@ func newHostileMeeting(t *testing.T, server *fedtest.HostileServer) *hostileMeet
 	return m
 }
 
+// sentAgainByHTTP2 reports whether net/http sends again by itself what the server refuses.
+func sentAgainByHTTP2(h fedtest.Hostile) bool {
+	return h.HTTP2 && slices.ContainsFunc([]string{"goaway", "refused-stream", "protocol-error"}, func(how string) bool {
+		return strings.Contains(h.Name, how)
+	})
+}
+
 func (m *hostileMeeting) peer(attempt time.Duration, breaker fedhttp.BreakerPolicy) fedhttp.Peer {
+	if m.byHand {
+		attempt = time.Minute
+	}
 	p := testPeer("b", m.server.URL)
 	p.Origins = append(p.Origins, m.good.URL)
 	p.Retry.AttemptTimeout = attempt
@@ -192,7 +204,11 @@ func (m *hostileMeeting) callGood() error {
 // call sends one task to the hostile server. Odd ones have no body, and every
 // other body cannot be had twice.
 func (m *hostileMeeting) call(i int) {
-	ctx, cancel := context.WithTimeout(m.t.Context(), hostileCall)
+	limit := hostileCall
+	if m.byHand {
+		limit = time.Minute
+	}
+	ctx, cancel := context.WithTimeout(m.t.Context(), limit)
 	defer cancel()
 	task := fmt.Sprintf("task-%d", m.tasks.Add(1))
 	method, body := http.MethodGet, io.Reader(nil)
@@ -206,6 +222,16 @@ func (m *hostileMeeting) call(i int) {
 	if err != nil {
 		m.t.Error(err)
 		return
+	}
+	if m.byHand {
+		whole := &wholeBody{text: strings.Repeat("b", 10_000)}
+		if i%4 == 0 {
+			req.Body, _ = whole.get()
+			req.GetBody = whole.get
+		}
+		returned := make(chan struct{})
+		defer close(returned)
+		go m.endAttempts(task, whole, returned)
 	}
 	req.Header.Set(fedtest.HeaderTask, task)
 	if i%4 == 3 {
@@ -231,6 +257,22 @@ func (m *hostileMeeting) call(i int) {
 		d = e.Decision
 	}
 	m.checkDecision(task, d, err)
+}
+
+// endAttempts ends those of the task that take too long, until the call has returned.
+func (m *hostileMeeting) endAttempts(task string, body *wholeBody, returned <-chan struct{}) {
+	tick := time.NewTicker(hostileAttempt)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			body.end(func() {
+				fedhttp.EndAttempts(m.tr, func(r *http.Request) bool { return r.Header.Get(fedtest.HeaderTask) == task })
+			})
+		case <-returned:
+			return
+		}
+	}
 }
 
 func (m *hostileMeeting) checkDecision(task string, d fedhttp.Decision, err error) {

@@ -24,8 +24,8 @@ func TestUploadIsEnded(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*fedhttp.Transport, *endedByHand){
 		"by the peer":               func(*fedhttp.Transport, *endedByHand) {},
-		"by AttemptTimeout":         func(tr *fedhttp.Transport, _ *endedByHand) { fedhttp.EndAttempts(tr) },
-		"by AttemptTimeout, HTTP/1": func(tr *fedhttp.Transport, _ *endedByHand) { fedhttp.EndAttempts(tr) },
+		"by AttemptTimeout":         func(tr *fedhttp.Transport, _ *endedByHand) { fedhttp.EndAttempts(tr, nil) },
+		"by AttemptTimeout, HTTP/1": func(tr *fedhttp.Transport, _ *endedByHand) { fedhttp.EndAttempts(tr, nil) },
 		"by the deadline":           func(_ *fedhttp.Transport, ctx *endedByHand) { ctx.end(context.DeadlineExceeded) },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -131,12 +132,16 @@ func drain(t *testing.T, transport *http.Transport, s *fedtest.HostileServer) {
 // cut short.
 func tryPlain(t *testing.T, transport *http.Transport, url string) bool {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/", strings.NewReader("task"))
+	var task taskBody
+	sent, _ := task.get()
+	go task.end(ctx, 100*time.Millisecond, cancel)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/", sent)
 	if err != nil {
 		t.Fatal(err)
 	}
+	req.ContentLength, req.GetBody = int64(len("task")), task.get
 	resp, err := transport.RoundTrip(req)
 	if err != nil {
 		return false
@@ -145,3 +150,57 @@ func tryPlain(t *testing.T, transport *http.Transport, url string) bool {
 	resp.Body.Close()
 	return err == nil && resp.StatusCode == http.StatusOK && string(body) == "ok"
 }
+
+// taskBody is a body that can be had again, of a call that is not ended while somebody
+// reads it: net/http looks whether it was read, to send again what an HTTP/2 server has
+// refused, and where the call is ended as well it may still be at that, which is a race
+// of its own.
+type taskBody struct {
+	mu   sync.Mutex
+	last *taskReader // that was given out; of those before it net/http wants no more
+	over bool
+}
+
+func (b *taskBody) get() (io.ReadCloser, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.over {
+		return nil, context.Canceled
+	}
+	b.last = &taskReader{text: strings.NewReader("task")}
+	return b.last, nil
+}
+
+// end calls the function, at a time at which nobody reads or is about to.
+func (b *taskBody) end(ctx context.Context, after time.Duration, call func()) {
+	tick := time.NewTicker(after)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		b.mu.Lock()
+		if b.over = b.last.done.Load(); b.over {
+			call()
+		}
+		b.mu.Unlock()
+	}
+}
+
+type taskReader struct {
+	text *strings.Reader
+	done atomic.Bool // it was read to its end
+}
+
+func (r *taskReader) Read(p []byte) (int, error) {
+	n, err := r.text.Read(p)
+	if err != nil {
+		r.done.Store(true)
+	}
+	return n, err
+}
+
+// Close says nothing of who still reads.
+func (r *taskReader) Close() error { return nil }
