@@ -263,6 +263,7 @@ func TestClusterKilled(t *testing.T) {
 	c.kill(0, 1, 2)
 	stop()
 	callers.Wait()
+	eventually(t, "what they still had to say is heard", func() bool { return !a.f.Status().Connected && !b.f.Status().Connected })
 	had = published()
 	for range 50 {
 		a.round(t)

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -75,9 +77,23 @@ func TestOpenUnreached(t *testing.T) {
 	}
 
 	ctx, cancel = context.WithCancelCause(t.Context())
-	time.AfterFunc(time.Second, func() { cancel(over) })
-	_, err := Open(ctx, Config{URL: "nats://u:hunter2@" + freeAddress(t)})
+	dialer := &countingDialer{at: 3, then: func() { cancel(over) }} // the second refusal is on record
+	_, err := Open(ctx, Config{URL: "nats://u:hunter2@" + freeAddress(t), Options: []nats.Option{nats.SetCustomDialer(dialer)}})
 	if !errors.Is(err, over) || !strings.Contains(err.Error(), "refused") || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("refused: %v", err)
 	}
+}
+
+// countingDialer does something when it is asked for a connection the so manieth time.
+type countingDialer struct {
+	dials atomic.Int32
+	at    int32
+	then  func()
+}
+
+func (d *countingDialer) Dial(network, address string) (net.Conn, error) {
+	if d.dials.Add(1) == d.at {
+		d.then()
+	}
+	return net.Dial(network, address)
 }

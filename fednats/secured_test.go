@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -162,13 +163,24 @@ func TestCredentialsRenewed(t *testing.T) {
 	ca, op := newTestCA(t), newOperator(t)
 	s := securedServer(t, ca, op)
 	certFile, keyFile := ca.leaf(t, x509.ExtKeyUsageClientAuth)
-	file := op.creds(t, nil, time.Now().Add(3*time.Second))
 	var refused logBuffer
-	f := openAt(t, Config{URL: s.URL(), Options: []nats.Option{
-		nats.RootCAs(ca.file), nats.ClientCert(certFile, keyFile), nats.UserCredentials(file),
-		nats.ReconnectWait(20 * time.Millisecond), nats.ReconnectJitter(0, 0),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { _, _ = refused.Write([]byte(err.Error() + "\n")) }),
-	}})
+	var f *Fleet
+	var file string
+	for life := 3 * time.Second; f == nil; life *= 2 { // they may end before all is set up
+		file = op.creds(t, nil, time.Now().Add(life))
+		ctx, cancel := context.WithTimeout(t.Context(), within)
+		var err error
+		f, err = Open(ctx, Config{URL: s.URL(), Logger: slog.New(slog.DiscardHandler), Options: []nats.Option{
+			nats.RootCAs(ca.file), nats.ClientCert(certFile, keyFile), nats.UserCredentials(file),
+			nats.ReconnectWait(20 * time.Millisecond), nats.ReconnectJitter(0, 0),
+			nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { _, _ = refused.Write([]byte(err.Error() + "\n")) }),
+		}})
+		cancel()
+		if err != nil && life > within {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { closeFleet(t, f) })
 	eventually(t, "it is refused several times", func() bool { return strings.Count(refused.String(), "authorization violation") > 3 })
 	if f.Status().Connected || f.conn.IsClosed() {
 		t.Errorf("connected %v, closed %v", f.Status().Connected, f.conn.IsClosed())
