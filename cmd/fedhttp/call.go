@@ -91,26 +91,17 @@ func (c *call) run(ctx context.Context, method, target string) (err error) {
 	if err != nil {
 		return err
 	}
-	out, err := c.open()
-	if err != nil {
-		return flagged("--output", err)
-	}
-	defer func() {
-		if late := out.close(); err == nil && late != nil {
-			err = failed(late)
-		}
-	}()
 	spans := &recorder{}
 	var processors []sdktrace.SpanProcessor
 	if c.verbose {
 		processors = append(processors, spans)
 	}
-	telemetry, err := newTelemetry(ctx, processors...)
+	c.log = slog.New(slog.NewTextHandler(c.std.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	telemetry, err := newTelemetry(ctx, c.log, processors...)
 	if err != nil {
 		return failed(err)
 	}
 	told := make(unresolved, 1)
-	c.log = slog.New(slog.NewTextHandler(c.std.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	transport, err := c.transport(telemetry, slog.New(slog.DiscardHandler), c.std.err, func(cfg *fedhttp.Config) {
 		cfg.Coordinator = told
 		if c.policiesFile == "" { // then no policy can come, and nothing waits for one
@@ -124,9 +115,20 @@ func (c *call) run(ctx context.Context, method, target string) (err error) {
 	}
 	defer transport.Close()
 	defer c.flush(ctx, telemetry)
-	stop := c.wait(ctx, told)
-	decision, err := c.send(transport, req, out)
-	stop()
+	out, err := c.open()
+	if err != nil {
+		return flagged("--output", err)
+	}
+	defer func() {
+		if late := out.close(); err == nil && late != nil {
+			err = failed(late)
+		}
+	}()
+	ctx, stop := untilSignal(req.Context())
+	defer stop()
+	waited := c.wait(ctx, told)
+	decision, err := c.send(transport, req.WithContext(ctx), out)
+	waited()
 	if c.verbose {
 		writeDecision(c.std.err, decision)
 		for _, tree := range spans.trees() {
@@ -195,7 +197,7 @@ func (c *call) send(transport *fedhttp.Transport, req *http.Request, out *output
 	wrote := c.write(resp, out)
 	switch err := decision.Err(); {
 	case err != nil && wrote != nil:
-		return decision, &exit{exitCode(decision.Outcome), fmt.Errorf("%w; and the response: %w", c.remedied(err, decision), wrote)}
+		return decision, &exit{exitCode(decision.Outcome), fmt.Errorf("%w; and %w", c.remedied(err, decision), wrote)}
 	case err != nil:
 		return decision, &exit{exitCode(decision.Outcome), c.remedied(err, decision)}
 	case wrote != nil:
@@ -235,6 +237,9 @@ func (c *call) write(resp *http.Response, out *output) error {
 		}
 	}
 	_, err := io.Copy(out, resp.Body)
+	if err != nil && out.failure() == nil {
+		return fmt.Errorf("the response broke off: %w", err)
+	}
 	return err
 }
 

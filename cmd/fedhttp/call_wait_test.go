@@ -64,9 +64,9 @@ func TestCallOutput(t *testing.T) {
 	peers := peersOf(t, peer, "denial: {hold_off: -1s}")
 	peer.Otherwise(fedtest.Wire(denied))
 	r := runWith(t, "", "get", "-v", "-p", peers, peer.URL)
-	r.want(t, 10, "half", "and the response: unexpected EOF", "* outcome   rejected")
+	r.want(t, 10, "half", "(denied); and the response broke off: unexpected EOF\n", "* outcome   rejected")
 	peer.Otherwise(fedtest.Wire(strings.Replace(denied, "403", "404", 1)))
-	runWith(t, "", "get", "-p", peers, peer.URL).want(t, exitFailed, "half", "unexpected EOF")
+	runWith(t, "", "get", "-p", peers, peer.URL).want(t, exitFailed, "half", "fedhttp: the response broke off: unexpected EOF\n")
 
 	// Nothing is sent where the response could not be kept.
 	sends := len(peer.Routing.Log())

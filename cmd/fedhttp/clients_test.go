@@ -26,7 +26,13 @@ type program struct {
 
 func startProgram(t *testing.T, env []string, args ...string) *program {
 	t.Helper()
-	p := &program{Cmd: exec.CommandContext(t.Context(), os.Args[0], append([]string{"proxy", "-listen", "127.0.0.1:0"}, args...)...), logs: &lockedBuffer{}}
+	return startAs(t, exec.CommandContext(t.Context(), os.Args[0], append([]string{"proxy", "-listen", "127.0.0.1:0"}, args...)...), env)
+}
+
+// startAs starts the gateway that the command line is.
+func startAs(t *testing.T, command *exec.Cmd, env []string) *program {
+	t.Helper()
+	p := &program{Cmd: command, logs: &lockedBuffer{}}
 	p.Env = append(append(os.Environ(), asProgram+"=1"), env...)
 	p.Stderr = p.logs
 	out, err := p.StdoutPipe()

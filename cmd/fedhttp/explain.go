@@ -67,7 +67,7 @@ can be fetched. The flags say otherwise.`,
 			if asJSON {
 				encoder := json.NewEncoder(std.out)
 				encoder.SetIndent("", "  ")
-				return encoder.Encode(e)
+				return encoder.Encode(e) // run sees to what cannot be written
 			}
 			e.write(std.out)
 			return nil

@@ -36,6 +36,8 @@ func (a *fleetAccess) do(ctx context.Context, as role, follows bool, work func(c
 	if err != nil {
 		return failed(err)
 	}
+	ctx, stop := untilSignal(ctx)
+	defer stop()
 	// A server does not answer what it does not permit: it says so beside, and then
 	// there is nothing to wait for.
 	ctx, refuse := context.WithCancelCause(ctx)

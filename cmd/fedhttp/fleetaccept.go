@@ -57,7 +57,11 @@ the same digest once more replaces its terms.`,
 		Example: "  fedhttp policies accept -peer org-b -capability summarize -epoch 4 -digest sha256:9f2c... -term residency=eu",
 		Args:    none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.write(cmd.Context(), c.accept)
+			terms, err := parseTerms("--term", c.terms)
+			if err != nil {
+				return err
+			}
+			return c.write(cmd.Context(), func(ctx context.Context, fleet *fednats.Fleet) error { return c.accept(ctx, fleet, terms) })
 		},
 	}
 	c.flags(cmd)
@@ -84,11 +88,7 @@ called back.`,
 	return cmd
 }
 
-func (c *agreement) accept(ctx context.Context, fleet *fednats.Fleet) error {
-	terms, err := parseTerms("--term", c.terms)
-	if err != nil {
-		return err
-	}
+func (c *agreement) accept(ctx context.Context, fleet *fednats.Fleet, terms fedhttp.Terms) error {
 	if err := fleet.Accept(ctx, fedhttp.Policy{PolicyKey: c.key, Digest: c.digest, Terms: terms}); err != nil {
 		return err
 	}

@@ -22,11 +22,20 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the program at once
-	code := run(ctx, os.Args[1:], streams{os.Stdin, os.Stdout, os.Stderr})
-	stop()
-	os.Exit(code)
+	os.Exit(run(context.Background(), os.Args[1:], streams{os.Stdin, os.Stdout, os.Stderr}))
+}
+
+// untilSignal returns a context that a signal ends, for what has to end in order. Before
+// that, as while an input is read that never comes, a signal ends the program at once; and
+// so does a second one.
+func untilSignal(ctx context.Context) (until context.Context, stop context.CancelFunc) {
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
+		signals = append(signals, syscall.SIGHUP)
+	}
+	until, stop = signal.NotifyContext(ctx, signals...)
+	context.AfterFunc(until, stop)
+	return until, stop
 }
 
 // streams are where a command reads and writes.
@@ -75,17 +84,22 @@ func usage(format string, args ...any) error { return &exit{exitUsage, fmt.Error
 
 // run runs one command line and returns the exit code.
 func run(ctx context.Context, args []string, std streams) int {
+	out := &lockedWriter{to: std.out}
+	std.out = out
 	root := newRoot(std)
 	root.SetArgs(singleDash(root, args))
 	root.SetIn(std.in)
 	root.SetOut(std.out)
 	root.SetErr(std.err)
 	err := root.ExecuteContext(ctx)
+	var e *exit
+	if lost := out.failure(); lost != nil && !errors.As(err, &e) {
+		err = failed(lost) // who only reads what was written takes it for all there is
+	}
 	if err == nil {
 		return 0
 	}
 	code := exitUsage // what cobra itself finds is how it was called
-	var e *exit
 	if errors.As(err, &e) {
 		code = e.code
 	}

@@ -11,14 +11,14 @@ import (
 // output is where a response goes. A file is opened before anything is sent, and
 // keeps what it has until there is a response.
 type output struct {
-	io.Writer
+	lockedWriter
 	file  *os.File // nil: stdout
 	fresh bool     // the file is ours, and has nothing yet
 }
 
 func (c *call) open() (*output, error) {
 	if c.output == "" || c.output == "-" {
-		return &output{Writer: c.std.out}, nil
+		return &output{lockedWriter: lockedWriter{to: c.std.out}}, nil
 	}
 	f, err := os.OpenFile(c.output, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	fresh := err == nil
@@ -28,7 +28,7 @@ func (c *call) open() (*output, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &output{Writer: f, file: f, fresh: fresh}, nil
+	return &output{lockedWriter: lockedWriter{to: f}, file: f, fresh: fresh}, nil
 }
 
 // begin makes room for a response.
@@ -56,14 +56,27 @@ func (o *output) close() error {
 	return err
 }
 
-// lockedWriter lets several goroutines write to one place.
+// lockedWriter lets several goroutines write to one place, and remembers the first
+// failure.
 type lockedWriter struct {
-	mu sync.Mutex
 	to io.Writer
+
+	mu  sync.Mutex
+	err error
 }
 
 func (w *lockedWriter) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.to.Write(p)
+	n, err := w.to.Write(p)
+	if w.err == nil {
+		w.err = err
+	}
+	return n, err
+}
+
+func (w *lockedWriter) failure() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
 }

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"go.opentelemetry.io/otel"
 
 	"github.com/fedhttp/fedhttp"
 	"github.com/fedhttp/fedhttp/fedconfig"
@@ -60,7 +59,8 @@ grant; without --anchors nothing is ever sent again.
 ` + healthPath + ` says whether the gateway is up, ` + statusPath + ` what the transport is doing. Spans and
 metrics go where the standard OTEL_ variables say (OTEL_EXPORTER_OTLP_ENDPOINT and
 others), and nowhere without them. The files of peers, policies and anchors are read
-again when they change. SIGTERM and SIGINT stop the gateway once its calls have ended.
+again when they change. SIGTERM, SIGINT and SIGHUP stop the gateway once its calls have
+ended.
 
 The gateway has no authentication: it listens on loopback, unless --allow-remote is
 given.`,
@@ -84,7 +84,7 @@ func (c *proxyCommand) run(ctx context.Context) error {
 		return usage("--grace %v: want a time such as 30s, or 0s", c.grace)
 	}
 	logger := c.logger()
-	telemetry, err := newTelemetry(ctx)
+	telemetry, err := newTelemetry(ctx, logger)
 	if err != nil {
 		return failed(err)
 	}
@@ -95,9 +95,6 @@ func (c *proxyCommand) run(ctx context.Context) error {
 			logger.Warn("telemetry", slog.Any("error", err))
 		}
 	}()
-	if exports("TRACES") || exports("METRICS") {
-		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { logger.Warn("telemetry", slog.Any("error", err)) }))
-	}
 	c.log = logger
 	transport, err := c.transport(telemetry, logger, c.std.err)
 	if err != nil {
@@ -110,6 +107,17 @@ func (c *proxyCommand) run(ctx context.Context) error {
 	}
 	_, port, _ := net.SplitHostPort(listener.Addr().String()) // a TCP address has one
 	g := newGateway(transport, c.peers, port, c.allowRemote, logger, &c.client)
+	ctx, release := untilSignal(ctx)
+	defer release()
+	if c.policiesFile == "" {
+		logger.Info("without --policies no task with obligations is sent that the peer's default terms do not grant")
+	}
+	if c.anchorsFile == "" {
+		logger.Info("without --anchors nothing is ever sent again")
+	}
+	if _, err := fmt.Fprintf(c.std.out, "http://%s\n", listener.Addr()); err != nil { // somebody waits for it
+		return failed(errors.Join(err, listener.Close()))
+	}
 
 	var watches sync.WaitGroup
 	watching, stopWatching := context.WithCancel(ctx)
@@ -126,13 +134,6 @@ func (c *proxyCommand) run(ctx context.Context) error {
 	if c.anchors != nil {
 		watches.Go(func() { c.anchors.maintain(watching, transport) })
 	}
-	if c.policiesFile == "" {
-		logger.Info("without --policies no task with obligations is sent that the peer's default terms do not grant")
-	}
-	if c.anchorsFile == "" {
-		logger.Info("without --anchors nothing is ever sent again")
-	}
-	fmt.Fprintf(c.std.out, "http://%s\n", listener.Addr())
 	return c.serve(ctx, g, listener, logger)
 }
 
@@ -169,7 +170,7 @@ func (c *proxyCommand) open(ctx context.Context) (net.Listener, error) {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", c.listen)
 	if err != nil {
-		return nil, failed(err)
+		return nil, flagged("--listen", err)
 	}
 	if !c.allowRemote && !isLoopback(listener.Addr().String()) { // what "localhost" is said to be
 		listener.Close()

@@ -19,7 +19,11 @@ import (
 func (c *call) request(ctx context.Context, method, target string) (*http.Request, error) {
 	u, err := url.Parse(target)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, usage("%s is no URL; want one such as https://registry.b.example/v1/tasks", quote(withoutSecrets(target)))
+		shown, hint := quote(withoutSecrets(target)), ""
+		if strings.Contains(target, "@") { // where a password ends that has a "/" or "#" in it, cannot be told
+			shown, hint = "that", " (in a password, special characters are percent-encoded)"
+		}
+		return nil, usage("%s is no URL; want one such as https://registry.b.example/v1/tasks%s", shown, hint)
 	}
 	var body io.Reader
 	data, given, err := c.body()
@@ -58,7 +62,11 @@ func (c *call) setHeaders(req *http.Request) error {
 		name = strings.TrimSuffix(name, ";")
 		value = strings.Trim(value, " \t")
 		if !ok && !empty || !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
-			return usage("-H %s: want \"Name: value\"", quote(line))
+			if ok && httpguts.ValidHeaderFieldName(name) { // the value may be a secret
+				return usage("-H %s: the value has control characters; want \"Name: value\"", quote(name))
+			}
+			name, _, _ = strings.Cut(name, " ")
+			return usage("-H %s: want \"Name: value\"", quote(name))
 		}
 		key := textproto.CanonicalMIMEHeaderKey(name)
 		switch {

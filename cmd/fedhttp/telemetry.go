@@ -3,10 +3,15 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
 	"os"
 	"strings"
 
+	"github.com/go-logr/logr"
 	"go.opentelemetry.io/contrib/exporters/autoexport"
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	metricnoop "go.opentelemetry.io/otel/metric/noop"
@@ -42,8 +47,13 @@ func exports(signal string) bool {
 	return false
 }
 
-// newTelemetry makes the providers. Spans go to the processors too.
-func newTelemetry(ctx context.Context, processors ...sdktrace.SpanProcessor) (*telemetry, error) {
+// newTelemetry makes the providers. Spans go to the processors too, and what is wrong with
+// exporting to the log.
+func newTelemetry(ctx context.Context, logger *slog.Logger, processors ...sdktrace.SpanProcessor) (*telemetry, error) {
+	if exports("TRACES") || exports("METRICS") {
+		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { logger.Warn("telemetry", slog.Any("error", err)) }))
+		otel.SetLogger(logr.New(telemetryLog{logger}))
+	}
 	t := &telemetry{tracer: tracenoop.NewTracerProvider(), meter: metricnoop.NewMeterProvider()}
 	about, err := resource.New(ctx, resource.WithTelemetrySDK(),
 		resource.WithAttributes(attribute.String("service.name", "fedhttp")), resource.WithFromEnv())
@@ -57,7 +67,7 @@ func newTelemetry(ctx context.Context, processors ...sdktrace.SpanProcessor) (*t
 	if exports("TRACES") {
 		exporter, err := autoexport.NewSpanExporter(ctx)
 		if err != nil {
-			return nil, err
+			return nil, exporterError("TRACES", err)
 		}
 		options = append(options, sdktrace.WithBatcher(exporter))
 	}
@@ -68,12 +78,35 @@ func newTelemetry(ctx context.Context, processors ...sdktrace.SpanProcessor) (*t
 	if exports("METRICS") {
 		reader, err := autoexport.NewMetricReader(ctx)
 		if err != nil {
-			return nil, errors.Join(err, t.stop(ctx))
+			return nil, errors.Join(exporterError("METRICS", err), t.stop(ctx))
 		}
 		provider := sdkmetric.NewMeterProvider(sdkmetric.WithResource(about), sdkmetric.WithReader(reader))
 		t.meter, t.stops = provider, append(t.stops, provider.Shutdown)
 	}
 	return t, nil
+}
+
+// exporterError names the variables that choose a signal's exporter.
+func exporterError(signal string, err error) error {
+	return fmt.Errorf("see to OTEL_%[1]s_EXPORTER and OTEL_EXPORTER_OTLP_PROTOCOL (or OTEL_EXPORTER_OTLP_%[1]s_PROTOCOL): %[2]w", signal, err)
+}
+
+// telemetryLog takes what OpenTelemetry cannot make sense of in its variables, without
+// the values: those of OTEL_EXPORTER_OTLP_HEADERS are secrets.
+type telemetryLog struct{ logger *slog.Logger }
+
+func (telemetryLog) Init(logr.RuntimeInfo)            {}
+func (telemetryLog) Enabled(int) bool                 { return false }
+func (telemetryLog) Info(int, string, ...any)         {}
+func (l telemetryLog) WithValues(...any) logr.LogSink { return l }
+func (l telemetryLog) WithName(string) logr.LogSink   { return l }
+
+func (l telemetryLog) Error(err error, what string, _ ...any) {
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err // and not the URL
+	}
+	l.logger.Warn("telemetry: see to the variables that begin with OTEL_", slog.String("what", what), slog.Any("error", err))
 }
 
 // recording has every span recorded, for somebody who waits for it, and sampled as

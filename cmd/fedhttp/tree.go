@@ -61,8 +61,7 @@ var shown = []string{
 
 // write writes the span on a line and those below it as a tree.
 func (n *node) write(w io.Writer, branch, indent string) {
-	took := n.EndTime().Sub(n.StartTime())
-	fmt.Fprintf(w, "* %s%s  %s%s\n", branch, plain(n.Name()), took.Round(max(took/1000, 1)), n.attributes())
+	fmt.Fprintf(w, "* %s%s  %s%s\n", branch, plain(n.Name()), rounded(n.EndTime().Sub(n.StartTime())), n.attributes())
 	for i, child := range n.children {
 		if i < len(n.children)-1 {
 			child.write(w, indent+"├─ ", indent+"│  ")
@@ -70,6 +69,15 @@ func (n *node) write(w io.Writer, branch, indent string) {
 			child.write(w, indent+"└─ ", indent+"   ")
 		}
 	}
+}
+
+// rounded is a duration to three digits.
+func rounded(d time.Duration) time.Duration {
+	unit := time.Duration(1)
+	for d >= 1000*unit {
+		unit *= 10
+	}
+	return d.Round(unit)
 }
 
 func (n *node) attributes() string {
