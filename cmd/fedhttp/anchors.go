@@ -1,12 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -34,10 +36,14 @@ type anchorFile struct {
 	path   string
 	client *http.Client
 	roots  *x509.CertPool // of the servers of bundles; nil: the system's
+	log    *slog.Logger   // of why there is no anchor
 
 	mu      sync.Mutex
 	seen    map[string]os.FileInfo // of the file at a peer's last fetch
 	bundles map[string]bundle
+	failed  map[string]string // why a peer's last fetch failed
+	content []byte            // that was parsed last, nil: none
+	parsed  map[string]anchorEntry
 }
 
 // bundle is a peer's bundle, and what fetches it from there: it remembers what it has
@@ -48,20 +54,33 @@ type bundle struct {
 }
 
 func newAnchorFile(path string, base http.RoundTripper, roots *x509.CertPool) (*anchorFile, error) {
-	a := &anchorFile{path: path, roots: roots, seen: map[string]os.FileInfo{}, bundles: map[string]bundle{}, client: &http.Client{
-		Transport: base, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
+	a := &anchorFile{
+		path: path, roots: roots, log: slog.New(slog.DiscardHandler),
+		seen: map[string]os.FileInfo{}, bundles: map[string]bundle{}, failed: map[string]string{},
+		client: &http.Client{
+			Transport: base, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}
 	_, err := a.entries()
 	return a, err
 }
 
-// entries are what the file has of each peer.
+// entries are what the file has of each peer. It is parsed when it has changed.
 func (a *anchorFile) entries() (map[string]anchorEntry, error) {
 	data, err := readFile(a.path)
 	if err != nil {
 		return nil, err
 	}
-	return a.parse(data)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.content == nil || !bytes.Equal(data, a.content) {
+		entries, err := a.parse(data)
+		if err != nil {
+			return nil, err
+		}
+		a.content, a.parsed = data, entries
+	}
+	return a.parsed, nil
 }
 
 func (a *anchorFile) parse(data []byte) (map[string]anchorEntry, error) {
@@ -84,6 +103,9 @@ func (a *anchorFile) parse(data []byte) (map[string]anchorEntry, error) {
 		}
 		if fetched && (!e.IssuedAt.IsZero() || !e.ExpiresAt.IsZero()) {
 			fault("issued_at and expires_at are those of a version; what is fetched has its own")
+		}
+		if !e.ExpiresAt.IsZero() && !e.ExpiresAt.After(e.IssuedAt) {
+			fault("expires_at: want a time after issued_at")
 		}
 		if e.Bundle != "" {
 			if _, err := a.newSource(&e); err != nil {
@@ -119,6 +141,31 @@ var errUnwritten = errors.New("the file has not been written since it was last r
 // fetched by whoever wrote it: once it has been read it is none that is fetched
 // anew, until the file is written again.
 func (a *anchorFile) FetchAnchor(ctx context.Context, peer string) (fedhttp.Anchor, error) {
+	anchor, err := a.fetch(ctx, peer)
+	a.tell(ctx, peer, err)
+	return anchor, err
+}
+
+// tell logs why a peer's anchor was not fetched, once until that changes: without one a
+// decision only says that nothing is sent again.
+func (a *anchorFile) tell(ctx context.Context, peer string, err error) {
+	if errors.Is(err, context.Canceled) {
+		return // nobody waits for it any more
+	}
+	text := ""
+	if err != nil {
+		text = plain(err.Error())
+	}
+	a.mu.Lock()
+	news := a.failed[peer] != text
+	a.failed[peer] = text
+	a.mu.Unlock()
+	if news && err != nil {
+		a.log.LogAttrs(ctx, slog.LevelWarn, "anchor not fetched", slog.String("peer", plain(peer)), slog.String("error", text))
+	}
+}
+
+func (a *anchorFile) fetch(ctx context.Context, peer string) (fedhttp.Anchor, error) {
 	seen, err := os.Stat(a.path)
 	if err != nil {
 		return fedhttp.Anchor{}, err
@@ -180,12 +227,15 @@ func (a *anchorFile) newSource(e *anchorEntry) (*fedhttp.HTTPAnchorSource, error
 const maxAnchor = 64 << 10
 
 // get fetches an anchor as JSON: version, issued_at, expires_at.
-func (a *anchorFile) get(ctx context.Context, url string) (fedhttp.Anchor, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+func (a *anchorFile) get(ctx context.Context, at string) (fedhttp.Anchor, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
 	if err != nil {
 		return fedhttp.Anchor{}, err
 	}
 	resp, err := a.client.Do(req)
+	if failed := (*url.Error)(nil); errors.As(err, &failed) { // it has the query, which may be a secret
+		err = fmt.Errorf("%s: %w", withoutSecrets(at), failed.Err)
+	}
 	if err != nil {
 		return fedhttp.Anchor{}, err
 	}

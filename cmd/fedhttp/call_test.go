@@ -193,13 +193,14 @@ func TestPolicies(t *testing.T) {
 	for extra, want := range map[string]string{
 		"    terms: {residency: us}\n":           "(terms_insufficient)",
 		"    terms: {}\n":                        "(terms_insufficient)",
-		"    expires_at: 2020-01-01T00:00:00Z\n": "(not_accepted)",
+		"    expires_at: 2020-01-01T00:00:00Z\n": "a policy has expired, and lets no task go out\" peer=org-b capability=summarize epoch=4 expires_at=2020-01-01T00:00:00.000Z\n",
 	} {
 		runWith(t, "", append(task, "--policies", file(extra))...).want(t, 13, want)
 	}
 	for extra, want := range map[string]string{
 		"    unknown: x\n": "unknown", "  - {peer: org-b, capability: summarize, epoch: 4, digest: x}\n": "policies[1]: the peer, capability and epoch",
 		"  - {peer: org-b, epoch: 5, digest: x}\n": "policies[1]: capability is missing", "    epoch: -1\n": "epoch",
+		"  - {peer: org-b, capability: c, digest: \"\\n\"}\n": ".yaml: policies[1]: fedhttp: policy: Digest has control characters\n",
 	} {
 		runWith(t, "", append(task, "--policies", file(extra))...).want(t, exitFailed, want)
 	}
@@ -232,6 +233,7 @@ func TestAnchorFile(t *testing.T) {
 	for _, faulty := range []string{
 		"{peer: org-b}", "{version: x}", "{peer: org-b, version: x, url: https://b.example}", "{peer: org-b, url: http://b.example}",
 		"{peer: org-b, url: https://u:p@b.example}", "{peer: org-b, version: x}, {peer: org-b, version: y}", "{peer: org-b, versions: x}",
+		"{peer: org-b, version: x, issued_at: 2026-02-01T00:00:00Z, expires_at: 2026-01-01T00:00:00Z}",
 	} {
 		if _, err := newAnchorFile(write(t, "a.yaml", "anchors: ["+faulty+"]"), nil, nil); err == nil {
 			t.Errorf("%s is taken", faulty)

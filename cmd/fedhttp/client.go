@@ -71,6 +71,7 @@ func (c *client) transport(t *telemetry, logger *slog.Logger, stderr io.Writer, 
 		if c.anchors, err = newAnchorFile(c.anchorsFile, base.Clone(), base.TLSClientConfig.RootCAs); err != nil {
 			return nil, flagged("--anchors", err)
 		}
+		c.anchors.log = c.log
 		cfg.Anchors = c.anchors
 	}
 	for _, change := range changes {
@@ -121,9 +122,9 @@ func (c *client) base() (*http.Transport, error) {
 	if c.certFile == "" && c.keyFile != "" {
 		return nil, usage("--key needs --cert")
 	}
-	config, err := loadTLS(c.caFile, c.certFile, c.keyFile)
+	config, err := loadTLS(tlsFlags{"--cacert", "--cert", "--key"}, c.caFile, c.certFile, c.keyFile)
 	if err != nil {
-		return nil, flagged("--cacert, --cert, --key", err)
+		return nil, failed(err)
 	}
 	base.TLSClientConfig = config
 	return base, nil

@@ -55,7 +55,7 @@ func setUp(t *testing.T, url string, options ...nats.Option) {
 func TestFleetTLS(t *testing.T) {
 	t.Parallel()
 	file, other := newAuthority(t), newAuthority(t)
-	config, err := loadTLS(file, file, "")
+	config, err := loadTLS(tlsFlags{}, file, file, "")
 	must(t, err)
 	url := startServer(t, func(o *server.Options) {
 		o.TLS, o.TLSVerify, o.TLSTimeout = true, true, within.Seconds()
@@ -71,7 +71,7 @@ func TestFleetTLS(t *testing.T) {
 	}
 	run("-tls-ca", file, "-tls-cert", file).want(t, 0, "There is none.")
 	run("-tls-ca", file, "-tls-cert", file, "-tls-key", file).want(t, 0)
-	run("-tls-ca", file, "-tls-cert", file, "-tls-key", other).want(t, exitFailed, "--tls-key: tls: private key does not match")
+	run("-tls-ca", file, "-tls-cert", file, "-tls-key", other).want(t, exitFailed, "fedhttp: --tls-cert "+file+", --tls-key "+other+": tls: private key does not match")
 	run("-tls-cert", file).want(t, exitFailed, "see to --tls-ca")
 	run("-tls-ca", other, "-tls-cert", file).want(t, exitFailed, "see to --tls-ca")
 	run("-tls-ca", file).want(t, exitFailed, "see to --tls-cert")

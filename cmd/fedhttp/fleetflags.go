@@ -85,9 +85,9 @@ func (a *fleetAccess) options() ([]nats.Option, error) {
 		options = append(options, nats.UserCredentials(a.creds))
 	}
 	if a.caFile+a.certFile != "" {
-		config, err := loadTLS(a.caFile, a.certFile, a.keyFile)
+		config, err := loadTLS(tlsFlags{"--tls-ca", "--tls-cert", "--tls-key"}, a.caFile, a.certFile, a.keyFile)
 		if err != nil {
-			return nil, fmt.Errorf("--tls-ca, --tls-cert, --tls-key: %w", err)
+			return nil, err
 		}
 		options = append(options, nats.Secure(config))
 	}

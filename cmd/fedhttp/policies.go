@@ -89,9 +89,9 @@ func parsePolicies(path string, data []byte) ([]policy, error) {
 	var faults []error
 	for i, p := range file.Policies {
 		fault := func(text string) { faults = append(faults, fmt.Errorf("%s: policies[%d]: %s", path, i, text)) }
-		for field, value := range map[string]string{"peer": p.Peer, "capability": p.Capability, "digest": p.Digest} {
-			if value == "" {
-				fault(field + " is missing")
+		for _, field := range []struct{ name, value string }{{"peer", p.Peer}, {"capability", p.Capability}, {"digest", p.Digest}} {
+			if field.value == "" {
+				fault(field.name + " is missing")
 			}
 		}
 		if _, twice := digests[p.key()]; twice {
@@ -118,13 +118,19 @@ func highest(all []policy) map[[2]string]policy {
 func (w *policyWatch) take(now []policy) error {
 	counts := highest(now)
 	var faults []error
-	for key, p := range counts { // a book of its own finds what the book would not take
+	for i, p := range now { // a book of its own finds what the book would not take
+		key := p.capability()
+		if p.Epoch != counts[key].Epoch {
+			continue
+		}
 		trial := &fedhttp.PolicyBook{}
 		err := trial.Advertise(fedhttp.Advertisement{PolicyKey: fedhttp.PolicyKey{Peer: p.Peer, Capability: p.Capability, Epoch: w.epochs[key]}, Digest: p.Digest})
 		if err == nil {
 			err = trial.Advertise(fedhttp.Advertisement{PolicyKey: p.key(), Digest: p.Digest})
 		}
-		faults = append(faults, err)
+		if err != nil {
+			faults = append(faults, fmt.Errorf("%s: policies[%d]: %w", w.path, i, err))
+		}
 	}
 	if err := errors.Join(faults...); err != nil {
 		return err
@@ -202,10 +208,17 @@ func (w *policyWatch) read(data []byte) (policies int, err error) {
 	return len(now), err
 }
 
-// warn names the peers that are not configured: their policies are nobody's.
+// warn names the policies that are over, and the peers that are not configured: their
+// policies are nobody's.
 func (w *policyWatch) warn(ctx context.Context) {
 	if len(w.last) == 0 {
 		w.logger.LogAttrs(ctx, slog.LevelWarn, "no policy is in the file, so no task with obligations is sent until one is", slog.String("file", plain(w.path)))
+	}
+	for _, p := range w.last {
+		if !p.ExpiresAt.IsZero() && !time.Now().Before(p.ExpiresAt) {
+			w.logger.LogAttrs(ctx, slog.LevelWarn, "a policy has expired, and lets no task go out", slog.String("peer", plain(p.Peer)),
+				slog.String("capability", plain(p.Capability)), slog.Uint64("epoch", p.Epoch), slog.Time("expires_at", p.ExpiresAt))
+		}
 	}
 	warned := map[string]bool{}
 	for _, p := range w.last {

@@ -3,6 +3,7 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestCalledWrongly: how the program was called wrongly is said by flag, with the code for it.
@@ -19,6 +20,7 @@ func TestCalledWrongly(t *testing.T) {
 		{[]string{"get", "-peers", peers, "-key", "k.pem", "https://registry.b.example/"}, "--key needs --cert"},
 		{append(accept, ""), "--digest is empty"},
 		{append(accept, "d", "more"), `"more" is given to no flag`},
+		{append(accept, "d", "-term", "x"), `--term "x": want key=value, each key once`},
 		{[]string{"policies", "revoke", "-nats", "nats://127.0.0.1:1", "-peer", "", "-capability", "c", "-epoch", "1", "-digest", "d"}, "--peer is empty"},
 	} {
 		runWith(t, "", c.args...).want(t, exitUsage, "fedhttp: "+c.want)
@@ -30,7 +32,7 @@ func TestFilesByFlag(t *testing.T) {
 	t.Parallel()
 	peers := write(t, "peers.yaml", onePeer)
 	for flag, want := range map[string]string{
-		"-policies": "--policies: ", "-anchors": "--anchors: ", "-cacert": "--cacert, --cert, --key: ", "-cert": "--cacert, --cert, --key: ",
+		"-policies": "--policies: ", "-anchors": "--anchors: ", "-cacert": "--cacert: ", "-cert": "--cert: ",
 		"-d": "--data: ", "-data-binary": "--data-binary: ", "-o": "--output: ",
 	} {
 		name := "/nowhere/file"
@@ -68,4 +70,25 @@ func TestYAMLWords(t *testing.T) {
 	path := write(t, "anchors.yaml", "anchors: [{digest: d}]")
 	runWith(t, "", "get", "-peers", peers, "-anchors", path, "https://registry.b.example/").
 		want(t, exitFailed, path+`: line 1: unknown key "digest"; want one of peer, bundle, url, version, issued_at, expires_at`+"\n")
+}
+
+// TestListenNamed: an address that cannot be listened on is named with its flag.
+func TestListenNamed(t *testing.T) {
+	t.Parallel()
+	peers := write(t, "peers.yaml", onePeer)
+	for _, address := range []string{"127.0.0.1:99999", "127.0.0.1:x"} {
+		runWith(t, "", "proxy", "-peers", peers, "-listen", address).want(t, exitFailed, "fedhttp: --listen: listen tcp: ")
+	}
+}
+
+// TestRounded: a duration in a trace has three digits.
+func TestRounded(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[time.Duration]string{
+		831_777: "832µs", 999_999: "1ms", 1_543_542: "1.54ms", 17: "17ns", 0: "0s", 61_234_567_890: "1m1.2s",
+	} {
+		if got := rounded(in).String(); got != want {
+			t.Errorf("%d: %s, want %s", in, got, want)
+		}
+	}
 }
