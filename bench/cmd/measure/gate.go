@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -28,26 +29,37 @@ const (
 	tolerance = 1.1
 	// exact is for counts: what the runtime may have allocated meanwhile.
 	exact = 1.001
+	// aFew is for counts of what a server allocates as well.
+	aFew = 1.02
 )
 
-// missed are goals that are known not to be met, or only just: they are shown, and hold
-// nothing. One that ends in "/" is all that begin so.
+// known is what a call allocates beyond the stub, or over loopback beyond net/http: far
+// less than it may, so that one more would pass for long. Who means it to be more says
+// so here.
+var known = map[string]float64{
+	"fedhttp/none": 4, "fedhttp/never": 12, "fedhttp/always": 17,
+	"fedhttp-anchor/none": 7, "fedhttp-anchor/never": 12, "fedhttp-anchor/always": 17,
+	"fedhttp-task/none": 7, "fedhttp-task/never": 12, "fedhttp-task/always": 20,
+	"fedhttp/none/h1": 10, "fedhttp/never/h1": 20, "fedhttp/always/h1": 25, "fedhttp/none/h2": 8,
+}
+
+// missed are goals that are known not to be met, or only just, as patterns: they are
+// shown, and hold nothing.
 var missed = []string{
-	"time-of-bare-over-loopback/",
+	"time-of-bare-over-loopback/*/*/*",
 	// An anchor's version needs a header of our own, and a task has more to say.
-	"bytes-of-today/trace=none/chain=fedhttp-anchor",
-	"bytes-of-today/trace=none/chain=fedhttp-task", "time-of-today/trace=none/chain=fedhttp-task",
-	"bytes-of-today/trace=always/chain=fedhttp-task", "time-of-today/trace=always/chain=fedhttp-task",
-	"bytes-of-otelhttp/trace=always/chain=fedhttp-task", "time-of-otelhttp/trace=always/chain=fedhttp-task",
-	// We have three metrics of a call where otelhttp has one of a span; their times are the SDK's.
-	"time-of-today/trace=none+metrics/", "time-of-today/trace=never+metrics/",
-	"bytes-of-today/trace=none+metrics/chain=fedhttp-anchor", "bytes-of-today/trace=none+metrics/chain=fedhttp-task",
-	"bytes-of-today/trace=always+metrics/chain=fedhttp-task", "time-of-today/trace=always+metrics/chain=fedhttp-task",
-	"bytes-of-otelhttp/trace=always+metrics/chain=fedhttp-task", "time-of-otelhttp/trace=always+metrics/chain=fedhttp-task",
+	"bytes-of-today/trace=none*/chain=fedhttp-*", "bytes-of-today/trace=always*/chain=fedhttp-task",
+	"bytes-of-otelhttp/trace=always*/chain=fedhttp-task", "time-of-otelhttp/trace=always*/chain=fedhttp-task",
+	"time-of-today/*/chain=fedhttp-*",
+	// We have three metrics of a call where otelhttp has two of a span; their times are the SDK's.
+	"time-of-today/trace=*+metrics/*", "time-of-otelhttp/trace=always+metrics/chain=fedhttp-*",
 }
 
 func isMissed(name string) bool {
-	return slices.ContainsFunc(missed, func(m string) bool { return m == name || strings.HasSuffix(m, "/") && strings.HasPrefix(name, m) })
+	return slices.ContainsFunc(missed, func(pattern string) bool {
+		matched, err := path.Match(pattern, name)
+		return matched && err == nil
+	})
 }
 
 // gates are what was measured beside its goal.
@@ -149,8 +161,10 @@ func (g *gates) overStub(t bench.Telemetry, pairs, calls int) {
 				value{overOtelhttp[0], "allocs-of-otelhttp"}, value{overOtelhttp[1], "bytes-of-otelhttp"}, value{overOtelhttp[2], "time-of-otelhttp"},
 				value{overToday[0], "allocs-of-today"}, value{overToday[1], "bytes-of-today"}, value{overToday[2], "time-of-today"}))
 		}
-		if goals, ok := goalsOf[strings.TrimSuffix(t.Name, "+metrics")]; ok && strings.HasPrefix(c.Name, bench.Fedhttp.Name) {
+		trace := strings.TrimSuffix(t.Name, "+metrics") // which add no allocation
+		if goals, ok := goalsOf[trace]; ok && strings.HasPrefix(c.Name, bench.Fedhttp.Name) {
 			post, _ := memory(senders[i+1], senders[0], http.MethodPost, calls)
+			g.hold("allocations-known/trace="+t.Name+"/chain="+c.Name, of.allocs, known[c.Name+"/"+trace], exact)
 			g.overStubGoals("/trace="+t.Name+"/chain="+c.Name, goals, of, post, overOtelhttp, overToday)
 		}
 	}
@@ -212,6 +226,7 @@ func (g *gates) overLoopback(proto, method string, apart bool, t bench.Telemetry
 		case bench.Otelhttp.Name:
 			otelhttp = cost{allocs, bytes, times[i]}
 		case bench.Fedhttp.Name:
+			g.hold("allocations-known-over-loopback/"+name, allocs, known[c.Name+"/"+t.Name+"/"+proto], aFew)
 			g.hold("allocations-of-otelhttp-over-loopback/"+name, allocs/otelhttp.allocs, 1, exact)
 			g.hold("bytes-of-otelhttp-over-loopback/"+name, bytes/otelhttp.bytes, 1, exact)
 			if proto == "h1" && !apart && method == http.MethodGet {
@@ -219,7 +234,7 @@ func (g *gates) overLoopback(proto, method string, apart bool, t bench.Telemetry
 			}
 			if method == http.MethodPost {
 				get, _ := memory(senders[i], senders[0], http.MethodGet, calls)
-				g.hold("allocations-of-POST-over-loopback/"+name, allocs, get, exact)
+				g.hold("allocations-of-POST-over-loopback/"+name, allocs, get, aFew)
 			}
 		}
 	}

@@ -43,7 +43,9 @@ func TestMissed(t *testing.T) {
 		"time-of-bare-over-loopback/trace=none/proto=h1/method=GET": true,
 		"bytes-of-today/trace=none/chain=fedhttp-anchor":            true,
 		"bytes-of-today/trace=none/chain=fedhttp":                   false,
-		"bytes-of-today/trace=none/chain=fedhttp-anchor/more":       false,
+		"time-of-today/trace=none+metrics/chain=fedhttp-task":       true,
+		"time-of-today/trace=none/chain=fedhttp":                    false,
+		"time-of-otelhttp/trace=always+metrics/chain=fedhttp":       false,
 	} {
 		g := &gates{}
 		g.hold(name, 2, 1, 1)
