@@ -89,6 +89,15 @@ const (
 
 var prefixForm = regexp.MustCompile(`^[A-Za-z0-9_-]{1,32}$`)
 
+// urlFault says why a URL does not parse, and nothing of a password. Where one ends that has
+// a "/" or "#" in it, cannot be told.
+func urlFault(s string, err error) string {
+	if fields := (*url.Error)(nil); errors.As(err, &fields) && !strings.Contains(s, "@") {
+		return fields.Err.Error()
+	}
+	return "it does not parse (in a password, special characters are percent-encoded)"
+}
+
 // withDefaults returns the whole configuration, or an error that names every fault.
 func (c Config) withDefaults() (Config, error) {
 	var faults []error
@@ -108,10 +117,9 @@ func (c Config) withDefaults() (Config, error) {
 		if server = strings.TrimSpace(server); !strings.Contains(server, "://") {
 			server = "nats://" + server
 		}
-		var fields *url.Error
 		switch u, err := url.Parse(server); {
-		case errors.As(err, &fields):
-			fault("URL", "the %d. is none: %v", n+1, fields.Err)
+		case err != nil:
+			fault("URL", "the %d. is none: %s", n+1, urlFault(server, err))
 		case c.URL == "":
 		case u.Scheme != "nats" && u.Scheme != "tls" && u.Scheme != "ws" && u.Scheme != "wss":
 			fault("URL", "the scheme of the %d. is none of nats, tls, ws and wss", n+1)

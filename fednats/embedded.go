@@ -125,10 +125,10 @@ func (c ServerConfig) options() (*server.Options, error) {
 	} else if c.Routes != nil {
 		faults = append(faults, errors.New("fednats: ServerConfig.Routes is set without Cluster"))
 	}
-	for _, r := range c.Routes {
+	for n, r := range c.Routes {
 		u, err := url.Parse(r)
 		if err != nil {
-			faults = append(faults, fmt.Errorf("fednats: ServerConfig.Routes: %w", err))
+			faults = append(faults, fmt.Errorf("fednats: ServerConfig.Routes[%d]: %s", n, urlFault(r, err)))
 			continue
 		}
 		o.Routes = append(o.Routes, u)

@@ -133,11 +133,14 @@ func TestServerConfig(t *testing.T) {
 		"Name is empty":          {Dir: t.TempDir(), Cluster: "127.0.0.1:0"},
 		"has to listen":          {Dir: t.TempDir(), Cluster: "127.0.0.1:0", Name: "n"},
 		"Routes is set":          {Dir: t.TempDir(), Routes: []string{"nats-route://127.0.0.1:1"}},
-		"ServerConfig.Routes":    {Dir: t.TempDir(), Cluster: "127.0.0.1:0", Name: "n", Routes: []string{":"}},
+		"Routes[0]: missing":     {Dir: t.TempDir(), Cluster: "127.0.0.1:0", Name: "n", Routes: []string{":"}},
+		"Routes[1]: it does not": {Dir: t.TempDir(), Cluster: "127.0.0.1:0", Name: "n", Routes: []string{"nats-route://127.0.0.1:1", "nats-route://user:topsecret@127.0.0.1:x"}},
 		"address already in use": {Dir: t.TempDir(), Listen: s.s.Addr().String()},
 	} {
 		if got, err := StartServer(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, %v; want an error with %q", got, err, want)
+		} else {
+			wantNoSecrets(t, want, err.Error())
 		}
 	}
 }

@@ -111,6 +111,7 @@ func TestRefused(t *testing.T) {
 		{"credentials that are not there", s.URL(), []nats.Option{trusted, client, nats.UserCredentials(missing)}, missing},
 		{"credentials that are none", s.URL(), []nats.Option{trusted, client, nats.UserCredentials(garbage)}, "nats.UserCredentials"},
 		{"no URL", "nats://user:topsecret@a b:4222", nil, "Config.URL"},
+		{"a slash in a password", "nats://user:topsecret/@127.0.0.1:4222", nil, "percent-encoded"},
 		{"no port", s.URL() + ",user:topsecret@127.0.0.1:x", nil, "Config.URL"},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), within)

@@ -196,7 +196,7 @@ func (e *Endpoint) check(fault func(field, format string, args ...any)) {
 	case u.User != nil:
 		fault("Endpoint.URL", "has userinfo, which the specification forbids; remove it")
 	case u.Scheme != "https" || u.Hostname() == "":
-		fault("Endpoint.URL", "%q is not usable; want an https URL", e.URL)
+		fault("Endpoint.URL", "has scheme %q and host %q; want an https URL", u.Scheme, u.Hostname())
 	}
 	switch e.Profile {
 	case HTTPSWeb:

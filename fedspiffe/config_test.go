@@ -31,7 +31,7 @@ func TestNewNamesEveryFault(t *testing.T) {
 Base: has a DialTLS or DialTLSContext, which would take the place of the verification; set DialContext
 Peers["org-b"]: TrustDomain: is missing; want the one of the peer's servers
 Peers["org-b"]: Servers: is empty, so nobody would be accepted; list SPIFFE IDs, or set AnyServer
-Peers["org-b"]: Endpoint.URL: "http://b.example" is not usable; want an https URL
+Peers["org-b"]: Endpoint.URL: has scheme "http" and host "b.example"; want an https URL
 Peers["org-b"]: Endpoint.Profile: "web" is no profile; want https_web or https_spiffe, as the peer's operators say
 Peers["org-c"]: Servers[0]: "spiffe://b.example/registry" is not of trust domain "c.example"; correct one of them
 Peers["org-c"]: Endpoint.ID: "" is no SPIFFE ID of a workload; want that of the bundle endpoint`
@@ -80,7 +80,7 @@ func TestNewFaults(t *testing.T) {
 		"foreign server": {"org-b", func(p *fedspiffe.Peer) { p.Servers = []spiffeid.ID{client} }, `Servers[0]: "spiffe://a.example/caller" is not of trust domain "b.example"`},
 		"URL missing":    {"org-d", func(p *fedspiffe.Peer) { p.Endpoint.URL = "" }, "Endpoint.URL: is missing"},
 		"URL broken":     {"org-d", func(p *fedspiffe.Peer) { p.Endpoint.URL = "https://b\x7f" }, "Endpoint.URL: does not parse"},
-		"URL plain":      {"org-d", func(p *fedspiffe.Peer) { p.Endpoint.URL = "http://127.0.0.1/" }, "want an https URL"},
+		"URL plain":      {"org-d", func(p *fedspiffe.Peer) { p.Endpoint.URL = "http://127.0.0.1/?secret" }, `has scheme "http" and host "127.0.0.1"; want an https URL`},
 		"URL no host":    {"org-d", func(p *fedspiffe.Peer) { p.Endpoint.URL = "https://:443/" }, "want an https URL"},
 		"URL userinfo":   {"org-d", func(p *fedspiffe.Peer) { p.Endpoint.URL = "https://u:secret@d.example/" }, "Endpoint.URL: has userinfo"},
 		"no profile":     {"org-d", func(p *fedspiffe.Peer) { p.Endpoint.Profile = "" }, `Endpoint.Profile: "" is no profile`},
@@ -114,7 +114,7 @@ func TestNewFaults(t *testing.T) {
 				t.Errorf("New: %v, want one fault with %q", err, tt.want)
 			}
 			if err != nil && strings.Contains(err.Error(), "secret") {
-				t.Error("the error has the userinfo")
+				t.Error("the error has a secret of the URL")
 			}
 		})
 	}
