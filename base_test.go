@@ -322,9 +322,7 @@ func TestBaseWrapped(t *testing.T) {
 		tap := &wireTap{}
 		own := &http.Transport{DialContext: tap.dial}
 		tr := fenced(t, roundTripFunc(own.RoundTrip), peer.url)
-		if err := rawGet(tr, peer.url); err != nil {
-			t.Fatal(err)
-		}
+		pool(t, tr, peer.url)
 		tap.last().intercept(func([]byte) (int, error) { return 0, syscall.EPIPE })
 		checkAmbiguous(t, rawGet(tr, peer.url))
 		peer.drain(own)

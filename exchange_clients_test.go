@@ -128,8 +128,13 @@ func exchangesOfClients() []exchange {
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 	}
-	silent := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+	silent := func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/first" {
+			<-r.Context().Done()
+		}
+	}
 	timeout := func(x *exchangeRun) {
+		x.do(x.request(http.MethodGet, "/first", nil)) // so that it is not spent on the connection
 		x.client.Timeout = 50 * time.Millisecond
 		req := x.request(http.MethodGet, "/", nil)
 		resp, err := x.client.Do(req)

@@ -164,8 +164,8 @@ func TestResponseLetGo(t *testing.T) {
 				}
 				sent = append(sent, weak.Make(resp.Request))
 			}
-			tr.CloseIdleConnections() // net/http keeps the last request of each
 			alive := func() (n int) {
+				tr.CloseIdleConnections() // net/http keeps the last request of each, which is not idle at once
 				runtime.GC()
 				for _, s := range sent {
 					if s.Value() != nil {

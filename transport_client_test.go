@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/fedhttp/fedhttp"
@@ -57,9 +58,13 @@ func TestClientDropIn(t *testing.T) {
 func TestClientTimeoutWhileHeld(t *testing.T) {
 	checkLeaks(t)
 	t.Parallel()
-	peer := fedtest.NewPeer(fedtest.Config{ErrorLog: quietLog})
+	synctest.Test(t, timeoutWhileHeld) // or it may be over before the task is held
+}
+
+func timeoutWhileHeld(t *testing.T) {
+	peer := fedtest.NewUnstartedPeer(fedtest.Config{ErrorLog: quietLog})
 	t.Cleanup(peer.Close)
-	tr := newTestTransport(t, fedhttp.Config{Peers: []fedhttp.Peer{testPeer("b", peer.URL)}, Logger: quietLogger})
+	tr := newTestTransport(t, fedhttp.Config{Base: peer.Transport(), Peers: []fedhttp.Peer{testPeer("b", peer.URL)}, Logger: quietLogger})
 	ctx, cancel := context.WithTimeoutCause(fedhttp.ContextWithTask(context.Background(), *heldTask), 20*time.Millisecond, errCallersCause)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, peer.URL, nil)

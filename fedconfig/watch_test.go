@@ -96,6 +96,14 @@ func (r *rig) write(path, content string) {
 	}
 }
 
+// replace writes a file that is never seen in part: it counts what a test is told of.
+func (r *rig) replace(path, content string) {
+	r.Helper()
+	next := filepath.Join(filepath.Dir(path), ".next")
+	r.write(next, content)
+	r.must(os.Rename(next, path))
+}
+
 func (r *rig) must(err error) {
 	r.Helper()
 	if err != nil {
@@ -171,10 +179,10 @@ func TestWatchChanges(t *testing.T) {
 // refuses change nothing, and are reported once; the next good one counts.
 func TestWatchBadFile(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, fedhttp.Config{}, func(r *rig) { r.write(r.path, peersFile("a")) })
+	r := newRig(t, fedhttp.Config{}, func(r *rig) { r.replace(r.path, peersFile("a")) })
 	r.untilPeers("a")
 	const bad = "peers:\n- {id: b, origins: [https://b.example]}\n- {id: c, origin: x}\n"
-	r.write(r.path, bad)
+	r.replace(r.path, bad)
 	var faults *fedconfig.Error
 	if err := r.untilError(1); !errors.As(err, &faults) || len(faults.Faults) != 2 || faults.Faults[0].File != r.path {
 		t.Errorf("reported %v", err)
@@ -185,13 +193,13 @@ func TestWatchBadFile(t *testing.T) {
 	}
 	r.untilPeers("a")
 	// The Transport has no anchors, which no file can know.
-	r.write(r.path, "peers:\n- id: d\n  origins: [https://d.example]\n  require_anchor: true\n")
+	r.replace(r.path, "peers:\n- id: d\n  origins: [https://d.example]\n  require_anchor: true\n")
 	want := r.path + ":4:19: peers[0].require_anchor: nothing could be sent without Config.Anchors"
 	if err := r.untilError(3); err.Error() != want {
 		t.Errorf("reported %v\nwant %s", err, want)
 	}
 	r.untilPeers("a")
-	r.write(r.path, peersFile("a", "b"))
+	r.replace(r.path, peersFile("a", "b"))
 	r.untilPeers("a", "b")
 }
 
@@ -208,7 +216,7 @@ func TestWatchAppears(t *testing.T) {
 		if lost == 1 {
 			r.untilPeers("from-the-program")
 		}
-		r.write(r.path, peersFile("a"))
+		r.replace(r.path, peersFile("a"))
 		if peers := <-reloads; len(peers) != 1 || peers[0].ID != "a" {
 			t.Errorf("reloaded %v", peers)
 		}
