@@ -85,7 +85,7 @@ $(GOLANGCI): tools/lint/go.mod tools/lint/go.sum
 gates: ## the exact allocation counts and the memory of held tasks, which the race detector would change
 	@go test -count=1 -run 'Allocs|HeldMemory' .
 
-bench-check: ## what fedhttp costs beside otelhttp and what one builds today, in pairs (about 1 min)
+bench-check: ## what fedhttp costs beside otelhttp and what one builds today, in pairs (about 2 min)
 	@go run -C bench ./cmd/measure gate
 
 fuzz: ## run each fuzz target of each package for FUZZTIME (10s)
@@ -98,7 +98,7 @@ stress: ## the fence and a soak under faults, each for STRESSTIME (30s)
 	@CGO_ENABLED=1 go test -race -count=1 -v -timeout 60m -run '^TestSoak$$' . -soak.for=$(STRESSTIME)
 
 # Alone on the machine, or the figures are those of whoever else was there.
-bench: ## run every benchmark (about 20 min) and write docs/benchmarks.md; BENCH=regexp BENCHTIME=1s: those, and write nothing
+bench: ## run every benchmark (about 35 min) and write docs/benchmarks.md; BENCH=regexp BENCHTIME=1s: those, and write nothing
 	@if [[ -z '$(BENCH)' ]]; then \
 		go run -C bench ./cmd/all $(BENCHFLAGS); \
 		go run -C bench ./cmd/report; \
@@ -109,7 +109,7 @@ bench: ## run every benchmark (about 20 min) and write docs/benchmarks.md; BENCH
 		done; \
 	fi
 
-bench-quick: ## see whether every benchmark works (about 2 min): the figures are worth nothing
+bench-quick: ## see whether every benchmark works (about 3 min): the figures are worth nothing
 	@go run -C bench ./cmd/all -quick -out ../bin/bench-quick
 	@mkdir -p "$(BIN)/bench-quick/docs"
 	@go run -C bench ./cmd/report -in ../bin/bench-quick/results.txt -out ../bin/bench-quick/docs

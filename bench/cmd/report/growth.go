@@ -140,6 +140,7 @@ func writesTable(r *results) string {
 		rows = append(rows, row)
 	}
 	rows = append(rows, []string{"a write, all else quiet", duration(r.get("BookWrite/keys=1M", "sec/op")), "", "", ""})
+	rows = append(rows, []string{"a write that wakes 100,000 waiters", duration(r.get("Wake", "worst-write-sec")), "", "", ""})
 	return table([]string{"writes/s meant", "a read of the PolicyBook", "writes/s", "a read of the map", "writes/s"}, rows)
 }
 
