@@ -143,7 +143,9 @@ func exchangesOfRequests() []exchange {
 				return body, err
 			}
 			writer.Close()
-			x.active.Wait() // until the server has had the rest
+			x.mu.Lock()
+			x.handled() // the server has had the rest
+			x.mu.Unlock()
 			rest, err := io.ReadAll(r)
 			return append(body, rest...), err
 		})

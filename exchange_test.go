@@ -32,7 +32,8 @@ type exchange struct {
 	wire    string           // what it writes for each request, as it is, before it ends the connection
 	setup   func(*http.Transport)
 	client  func(x *exchangeRun)
-	// unseen says that whether the server sees a request depends on timing.
+	// unseen says that whether the server sees a request, and the connection that was
+	// opened for it, depends on timing. (The client's events have its connections.)
 	unseen bool
 }
 
@@ -60,6 +61,7 @@ func TestExchanges(t *testing.T) {
 			})
 			if e.unseen {
 				plain.Server, through.Server = nil, nil
+				plain.Conns, through.Conns = 0, 0
 			}
 			if len(plain.Client) == 0 || len(plain.Server) == 0 && !e.unseen {
 				t.Errorf("the exchange did nothing: %+v", plain)
@@ -115,17 +117,20 @@ type exchangeRun struct {
 	url    string
 	client *http.Client
 
-	begun  chan struct{} // closed when a handler runs
-	first  sync.Once
-	active sync.WaitGroup // handlers
+	begun chan struct{} // closed when a handler runs
+	first sync.Once
 
-	mu   sync.Mutex
-	seen seen
+	mu     sync.Mutex
+	active int  // handlers
+	over   bool // what comes now is not noted
+	ended  sync.Cond
+	seen   seen
 }
 
 func runExchange(t *testing.T, e exchange, wrap func(*testing.T, *http.Transport, string) http.RoundTripper) seen {
 	t.Helper()
 	x := &exchangeRun{t: t, begun: make(chan struct{})}
+	x.ended.L = &x.mu
 	server := httptest.NewUnstartedServer(x.recording(e))
 	server.Config.ErrorLog = quietLog
 	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
@@ -152,19 +157,30 @@ func runExchange(t *testing.T, e exchange, wrap func(*testing.T, *http.Transport
 	e.client(x)
 	x.client.CloseIdleConnections()
 	server.Close()
-	x.active.Wait()
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.handled()
+	x.over = true // where the client has ended before, a handler may be about to start
 	return x.seen
+}
+
+// handled waits until no handler runs. x.mu is held.
+func (x *exchangeRun) handled() {
+	for x.active > 0 {
+		x.ended.Wait()
+	}
 }
 
 // recording serves the exchange, and notes what comes.
 func (x *exchangeRun) recording(e exchange) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		x.active.Add(1)
-		defer x.active.Done()
 		x.first.Do(func() { close(x.begun) })
 		x.mu.Lock()
+		if x.over {
+			x.mu.Unlock()
+			return
+		}
+		x.active++
 		n := len(x.seen.Server)
 		x.seen.Server = append(x.seen.Server, requestSeen{
 			Method: r.Method, URI: r.RequestURI, Proto: r.Proto, Host: x.neutral(r.Host), Header: x.neutralHeader(r.Header),
@@ -183,6 +199,8 @@ func (x *exchangeRun) recording(e exchange) http.Handler {
 			if len(original.Trailer) > 0 {
 				s.Trailer = original.Trailer.Clone()
 			}
+			x.active--
+			x.ended.Broadcast()
 		}()
 		if e.handler != nil {
 			e.handler(w, r)
