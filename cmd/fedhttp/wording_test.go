@@ -51,16 +51,19 @@ func TestYAMLWords(t *testing.T) {
 	peers := write(t, "peers.yaml", onePeer)
 	const keys = "peer, capability, epoch, digest, terms, expires_at"
 	for text, want := range map[string]string{
-		"x: 1":                               `line 1: unknown key "x"; want policies`,
-		"x":                                  "line 1: `x` does not fit; want a mapping with the list policies",
-		"policies: x":                        "line 1: `x` does not fit; want a list of mappings",
-		"policies: [x]":                      "line 1: `x` does not fit; want a mapping of " + keys,
-		"policies: {a: b}":                   "line 1: a mapping does not fit; want a list of mappings",
-		"policies: [{peer: [a]}]":            "line 1: a list does not fit; want text",
-		"policies:\n- {term: {a: b}}":        `line 2: unknown key "term"; want one of ` + keys,
-		"policies: [{epoch: -1}]":            "line 1: `-1` does not fit; want a whole number from 0",
-		"policies: [{terms: [a]}]":           "line 1: a list does not fit; want a mapping of text",
-		"policies: [{expires_at: tomorrow}]": `line 1: "tomorrow" is no time; want one such as 2027-01-31T12:00:00Z`,
+		"x: 1":                                    `line 1: unknown key "x"; want policies`,
+		"x":                                       "line 1: `x` does not fit; want a mapping with the list policies",
+		"policies: x":                             "line 1: `x` does not fit; want a list of mappings",
+		"policies: [x]":                           "line 1: `x` does not fit; want a mapping of " + keys,
+		"policies: {a: b}":                        "line 1: a mapping does not fit; want a list of mappings",
+		"policies: [{peer: [a]}]":                 "line 1: a list does not fit; want text",
+		"policies:\n- {term: {a: b}}":             `line 2: unknown key "term"; want one of ` + keys,
+		"policies: [{epoch: -1}]":                 "line 1: `-1` does not fit; want a whole number from 0",
+		"policies: [{terms: [a]}]":                "line 1: a list does not fit; want a mapping of text",
+		"policies: [{expires_at: tomorrow}]":      `line 1: "tomorrow" is no time; want one such as 2027-01-31T12:00:00Z`,
+		"policies: [\n":                           "line 2: did not find expected node content while parsing a flow node; want YAML",
+		"policies:\n\t- x":                        "line 2: found character that cannot start any token while scanning for the next token; want YAML",
+		"policies: []\n---\npolicies: []":         "a second document; want one in a file",
 		"policies:\n- {epoch: x}\n- {digest: {}}": "line 2: `x` does not fit; want a whole number from 0; line 3: a mapping does not fit; want text",
 	} {
 		path := write(t, "policies.yaml", text)

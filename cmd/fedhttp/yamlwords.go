@@ -1,8 +1,12 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"regexp"
 	"strings"
+
+	"go.yaml.in/yaml/v4"
 )
 
 // What the YAML parser says of a value in terms of Go.
@@ -15,7 +19,13 @@ var (
 // yamlWords says of an error of the YAML parser what the file should have: at its top the
 // list that is called name, of mappings with the keys.
 func yamlWords(err error, name, keys string) string {
-	text := strings.TrimPrefix(err.Error(), "yaml: construct errors: ")
+	text := err.Error()
+	if syntax := (*yaml.LoadError)(nil); strings.HasPrefix(text, "go-yaml load error") && errors.As(err, &syntax) {
+		line := max(syntax.Mark.Line, syntax.ContextMark.Line, 1)
+		return fmt.Sprintf("line %d: %s; want YAML", line, strings.TrimSpace(syntax.Message+" "+syntax.ContextMsg))
+	}
+	text = strings.TrimPrefix(text, "yaml: construct errors: ")
+	text = strings.Replace(text, "<unknown position>: yaml: expected single document, found multiple", "a second document; want one in a file", 1)
 	text = unknownKey.ReplaceAllStringFunc(text, func(s string) string {
 		m := unknownKey.FindStringSubmatch(s)
 		if strings.HasPrefix(m[2], "main.") {
