@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"path/filepath"
@@ -81,7 +82,7 @@ func Watch(ctx context.Context, path string, t *fedhttp.Transport, opts ...Watch
 	}
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
-		w.fail(err) // the interval is left
+		w.unwatched(err) // the interval is left
 		return w.run(ctx, nil)
 	}
 	// The watcher is never kept waiting for us: it may hold its lock while it waits,
@@ -113,6 +114,7 @@ type watch struct {
 	last     []byte            // the content that was looked at last; nil: none
 	emptied  bool              // the file was empty when it was read last
 	reported string            // the error that was reported last
+	deaf     string            // why there are no events, as it was reported last
 }
 
 // listen wakes for each event that concerns the file, and for events that were
@@ -186,11 +188,13 @@ var errEmptied = errors.New("has just become empty")
 // look reads the file, and applies it where it is not what it was. Its error is
 // errEmptied, or what ends the watch.
 func (w *watch) look() error {
-	var unwatched error
+	var deaf error
 	if w.watcher != nil {
 		// Before reading, so that no change falls between. A folder that was
 		// replaced needs it again; for others it does nothing.
-		unwatched = w.watcher.Add(filepath.Dir(w.path))
+		if deaf = w.watcher.Add(filepath.Dir(w.path)); deaf == nil {
+			w.deaf = ""
+		}
 	}
 	data, err := read(w.path)
 	if err != nil {
@@ -198,8 +202,8 @@ func (w *watch) look() error {
 		w.fail(err)
 		return nil
 	}
-	if unwatched != nil {
-		w.fail(unwatched)
+	if deaf != nil {
+		w.unwatched(deaf)
 	}
 	before := w.emptied
 	if w.emptied = len(data) == 0; w.emptied && !before {
@@ -248,13 +252,21 @@ func (w *watch) apply(data []byte) ([]fedhttp.Peer, error) {
 	return c.doc.Peers, nil
 }
 
-// fail reports an error, unless it is the one that was reported last.
-func (w *watch) fail(err error) {
-	if w.reported == err.Error() {
+// fail reports why the peers are not those of the file.
+func (w *watch) fail(err error) { w.report(&w.reported, "fedconfig: the peers stay as they are", err) }
+
+// unwatched reports why changes are found at the interval alone.
+func (w *watch) unwatched(err error) {
+	w.report(&w.deaf, fmt.Sprintf("fedconfig: the file is not watched, and read every %v alone", w.interval), err)
+}
+
+// report reports an error, unless it is the last one that was.
+func (w *watch) report(last *string, what string, err error) {
+	if *last == err.Error() {
 		return
 	}
-	w.reported = err.Error()
-	w.log().Error("fedconfig: the peers stay as they are", "file", w.path, "error", err)
+	*last = err.Error()
+	w.log().Error(what, "file", w.path, "error", err)
 	if w.onError != nil {
 		w.onError(err)
 	}

@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fsnotify/fsnotify"
+
 	"github.com/fedhttp/fedhttp"
 )
 
@@ -92,6 +94,42 @@ func TestWatchReports(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "level=ERROR") || !strings.Contains(got, "no/such/peers.yaml") {
+			t.Errorf("log:\n%s", got)
+		}
+	})
+}
+
+// TestWatchUnwatched: that there are no events is said once, and keeps no peers from
+// being in effect.
+func TestWatchUnwatched(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "peers.yaml")
+	put := func(content string) {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(onePeer(1))
+	deaf, err := fsnotify.NewWatcher()
+	if err != nil {
+		t.Fatal(err)
+	}
+	deaf.Close()
+	synctest.Test(t, func(t *testing.T) {
+		transport, err := fedhttp.NewTransport(fedhttp.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer transport.Close()
+		var log bytes.Buffer
+		w := &watch{path: path, transport: transport, watcher: deaf, interval: defaultInterval, logger: slog.New(slog.NewTextHandler(&log, nil))}
+		go func() { _ = w.run(t.Context(), nil) }()
+		time.Sleep(5 * time.Minute)
+		put(onePeer(2))
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		got := log.String()
+		if strings.Count(got, "level=ERROR") != 1 || !strings.Contains(got, "not watched, and read every 30s alone") || strings.Count(got, "are in effect") != 2 {
 			t.Errorf("log:\n%s", got)
 		}
 	})

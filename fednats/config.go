@@ -47,22 +47,23 @@ type Config struct {
 	// Replicas is how many servers keep each bucket and stream that this program
 	// creates, 1, 3 or 5. Zero: 1. What is there already stays as it is.
 	Replicas int
-	// MaxBytes bounds each bucket and stream that this program creates. Zero: no
-	// bound but the account's. What finds them full stays in the spool.
+	// MaxBytes bounds each bucket and stream that this program creates, in bytes.
+	// Zero: no bound but the account's. Negative is a fault. What finds them full
+	// stays in the spool.
 	MaxBytes int64
 	// Parts are those taken part in. Zero: all.
 	Parts Parts
 
-	// Name tells this replica from the others, in escalations and leases. "": the
-	// host's name and the process id.
+	// Name tells this replica from the others, in escalations and leases: at most 256
+	// bytes. "": the host's name and the process id.
 	Name string
 	// Dir keeps what waits to be published on disk, where it survives the process.
 	// It belongs to one process at a time and is created where it is missing. "":
 	// in memory.
 	Dir string
 	// SpoolMax is how many denials, unresolved policies and escalations, of each,
-	// may wait to be published. Zero: 10,000. What finds it full is lost, logged
-	// and counted.
+	// may wait to be published, at most 1,000,000. Zero: 10,000. Negative is a
+	// fault. What finds it full is lost, logged and counted.
 	SpoolMax int
 	// MaxStaleness is how old what the book knows may become before the book is
 	// stale, see fedhttp.PolicyBook.SetStale. Zero: 1 min. At least 1 s. Negative:

@@ -15,7 +15,8 @@ type degradedValue struct {
 }
 
 // SetDegraded says for the whole fleet whether the peer's signals can be believed
-// just now, see fedhttp.Transport.SetDegraded. It stays so until it is said anew.
+// just now, see fedhttp.Transport.SetDegraded. It stays so until it is said anew. A
+// peer without a name, or with one of more than 1,000 bytes, is an error.
 func (f *Fleet) SetDegraded(ctx context.Context, peer string, degraded bool) error {
 	if err := f.needs(PartDegraded, "PartDegraded"); err != nil {
 		return err

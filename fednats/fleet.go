@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// ErrClosed is what a closed Fleet's writers return.
+// ErrClosed is what the methods of a closed Fleet return, but for Close.
 var ErrClosed = errors.New("fednats: the fleet is closed")
 
 // Fleet is a program's part in a fleet. It is safe for concurrent use. Close it.
