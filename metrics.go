@@ -140,33 +140,38 @@ func (m *metrics) on() bool {
 
 // labels keeps the options that carry one peer's sets of attributes. The peer
 // chooses its statuses, so there may be many sets.
-type labels = seen[labelKey, *option]
+type labels struct {
+	counts   seen[countKey, *option]
+	requests seen[requestKey, *option]
+}
 
-// labelKey is what a set is made of, beside the peer. Each instrument uses
-// fields of its own.
-type labelKey struct {
+// countKey is what a set of a counter is made of, beside the peer: of decisions, or of
+// attempts.
+type countKey struct {
 	outcome Outcome
 	reason  Reason
 
+	attempt bool
 	verdict Verdict
 	resend  bool
-	attempt bool
+}
 
-	to            origin
-	method        string
-	status        int
-	version, kind string
+// requestKey is what a set of the requests' duration is made of.
+type requestKey struct {
+	to                    origin
+	method, version, kind string
+	status                int
 }
 
 // option is one set of attributes, in the forms in which it is asked for.
 type option struct {
-	add    []metric.AddOption
-	record []metric.RecordOption
+	add    [1]metric.AddOption
+	record [1]metric.RecordOption
 }
 
 func newOption(attrs ...attribute.KeyValue) *option {
 	with := metric.WithAttributeSet(attribute.NewSet(attrs...))
-	return &option{[]metric.AddOption{with}, []metric.RecordOption{with}}
+	return &option{[1]metric.AddOption{with}, [1]metric.RecordOption{with}}
 }
 
 // decision counts a call that has ended.
@@ -178,27 +183,27 @@ func (m *metrics) decision(c *call) {
 	if c.peer != nil {
 		l, peer = &c.peer.labels, c.peer.ID
 	}
-	m.decisions.Add(c, 1, l.of(labelKey{outcome: c.outcome, reason: c.reason}, func() *option {
+	m.decisions.Add(c, 1, l.counts.of(countKey{outcome: c.outcome, reason: c.reason}, func() *option {
 		var attrs attributes
 		attrs.text(attrPeer, peer)
 		attrs.text(attrOutcome, c.outcome.String())
 		attrs.text(attrReason, c.reason.String())
 		return newOption(attrs...)
-	}).add...)
+	}).add[:]...)
 }
 
 // attempt counts an attempt, while metrics are on, and the time that it took to its response's header.
 func (m *metrics) attempt(ctx context.Context, c *call, a *attempt, took time.Duration) {
 	resend := c.sends > 1
-	m.attempts.Add(ctx, 1, c.peer.labels.of(labelKey{attempt: true, verdict: a.verdict, resend: resend}, func() *option {
+	m.attempts.Add(ctx, 1, c.peer.labels.counts.of(countKey{attempt: true, verdict: a.verdict, resend: resend}, func() *option {
 		return newOption(attrPeer.String(c.peer.ID), attrVerdict.String(a.verdict.String()), attrResend.Bool(resend))
-	}).add...)
+	}).add[:]...)
 
-	key := labelKey{to: c.origin, method: method(c.in), kind: c.errorType(a)}
+	key := requestKey{to: c.origin, method: method(c.in), kind: c.errorType(a)}
 	if a.resp != nil {
 		key.status, key.version = a.resp.StatusCode, protocolVersion(a.resp)
 	}
-	m.requestDuration.Record(ctx, took.Seconds(), c.peer.labels.of(key, func() *option {
+	m.requestDuration.Record(ctx, took.Seconds(), c.peer.labels.requests.of(key, func() *option {
 		attrs := attributes{methodAttribute(c.in), semconv.ServerAddress(c.host), semconv.ServerPort(c.portNumber)}
 		if key.status != 0 {
 			attrs.add(semconv.HTTPResponseStatusCode(key.status))
@@ -206,7 +211,7 @@ func (m *metrics) attempt(ctx context.Context, c *call, a *attempt, took time.Du
 		attrs.text(semconv.NetworkProtocolVersionKey, key.version)
 		attrs.text(semconv.ErrorTypeKey, key.kind)
 		return newOption(attrs...)
-	}).record...)
+	}).record[:]...)
 }
 
 // hold records how long a task was held. reason is why it was not released.
