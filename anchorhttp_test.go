@@ -353,7 +353,7 @@ func TestHTTPAnchorConcurrently(t *testing.T) {
 			n = 2
 		}
 		answerWith(jwksType, jwks(t, []jwk{signingKey("1")}, "spiffe_sequence", n), "ETag", fmt.Sprintf("%q", fmt.Sprint(n)))(w, r)
-	})
+	}, func(cfg *HTTPAnchors) { cfg.Timeout = time.Hour }) // the first waits for all the others
 	overtaken := make(chan error)
 	go func() {
 		_, err := s.FetchAnchor(context.WithoutCancel(t.Context()), "b")
