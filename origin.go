@@ -102,7 +102,7 @@ func splitHostPort(hostport string) (host, port string, err error) {
 
 func normalHost(host string) (string, error) {
 	if addr, err := netip.ParseAddr(host); err == nil {
-		return addr.String(), nil
+		return addr.Unmap().String(), nil // net dials "::ffff:192.0.2.1" as the IPv4 address that it is
 	}
 	host = strings.TrimSuffix(host, ".")
 	if host == "" || len(host) > 253 {

@@ -27,6 +27,8 @@ func TestOrigins(t *testing.T) {
 		"http://localhost:80":             "http://localhost",
 		"http://127.0.0.1:8080":           "http://127.0.0.1:8080",
 		"http://[::1]":                    "http://[::1]",
+		"http://[::ffff:127.0.0.1]":       "http://127.0.0.1",
+		"https://[::FFFF:c000:201]:443":   "https://192.0.2.1",
 		"http://[0:0:0:0:0:0:0:1]:80":     "http://[::1]",
 		"https://[2001:DB8::1]:443":       "https://[2001:db8::1]",
 		"https://a_b.example":             "https://a_b.example",
