@@ -242,8 +242,21 @@ func (c *call) ownDoing(a *attempt) refusal {
 		return refusal{outcome: OutcomePeerUnavailable, reason: ReasonPeerUntrusted}
 	case errors.Is(a.err, ErrClientCertificate):
 		return refusal{outcome: OutcomePeerUnavailable, reason: ReasonClientCertificate}
+	default:
+		if lapsed, ok := errors.AsType[*unresolvedError](a.err); ok { // while it waited for a connection
+			return c.lapse(lapsed.reason)
+		}
 	}
 	return refusal{}
+}
+
+// lapse takes an attempt back whose policy is unresolved again before anything of it has
+// left: it does not count, and of a resend that is all that the policy forbids.
+func (c *call) lapse(why Reason) refusal {
+	if c.sends--; c.sends > 0 {
+		return refusal{outcome: OutcomeRoutingFailed, reason: why}
+	}
+	return refusal{outcome: OutcomePolicyUnresolved, reason: why}
 }
 
 // failure returns why the attempt got no response.

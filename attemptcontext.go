@@ -60,7 +60,11 @@ func (a *attempt) open(parent context.Context) context.Context {
 func (a *attempt) getConn(string) { a.fence.getConn(a.cancel) }
 
 func (a *attempt) gotConn(info httptrace.GotConnInfo) {
-	if err := staysHere(a.parent, info.Conn); err != nil {
+	err := staysHere(a.parent, info.Conn)
+	if err == nil {
+		err = a.stillAgreed()
+	}
+	if err != nil {
 		a.fence.refuse(info.Conn, err, a.cancel)
 		return
 	}

@@ -90,8 +90,9 @@ func (f *fence) refuse(conn net.Conn, why error, cancel func()) {
 		f.cause = why
 		cancel()
 	}
-	counted, _ := countedConnOf(conn)
-	shut(counted, conn)
+	if counted, http2 := countedConnOf(conn); !http2 { // see above
+		shut(counted, conn)
+	}
 }
 
 // stop ends the call where another send of it may have left, and reports whether

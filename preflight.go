@@ -160,6 +160,21 @@ func (f *preflight) consult(now time.Time) error {
 	return err
 }
 
+// stillAgreed asks the book once more, where the task went to the base under an agreement:
+// the connection that has come may have been waited for, and what was agreed meanwhile
+// taken back. Nothing has left yet.
+func (a *attempt) stillAgreed() error {
+	if a.warrant.auth().Basis <= BasisNoObligation {
+		return nil
+	}
+	c := callOf(a.parent)
+	auth, err := c.t.book.Authorize(c.peer.ID, *c.task, c.peer.DefaultTerms, time.Now())
+	if err == nil && auth != a.warrant.Authorization {
+		return errNotAccepted // any more: it is another one by now
+	}
+	return err
+}
+
 // unresolvedReason returns why the book has not authorized a task.
 func unresolvedReason(err error) Reason {
 	if unresolved, ok := err.(*unresolvedError); ok { //nolint:errorlint // the book's own, never wrapped

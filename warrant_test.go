@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -157,5 +159,111 @@ func TestRequestHeaderNames(t *testing.T) {
 		if got.Get(name) != want {
 			t.Errorf("%s is %q, want %q", name, got.Get(name), want)
 		}
+	}
+}
+
+// TestAgreementEndsBeforeConnection: what was agreed when a task went to the base, and is
+// no more when a connection has come, is not sent. The connection of others goes on.
+func TestAgreementEndsBeforeConnection(t *testing.T) {
+	t.Parallel()
+	key := PolicyKey{Peer: "b", Capability: "c", Epoch: 1}
+	for name, test := range map[string]struct {
+		meanwhile func(*PolicyBook)
+		want      Reason
+	}{
+		"nothing happens": {func(*PolicyBook) {}, ReasonNone},
+		"another key":     {func(b *PolicyBook) { b.Withdraw("b", "d") }, ReasonNone},
+		"revoked":         {func(b *PolicyBook) { b.Revoke(key, "sha256:1") }, ReasonNotAccepted},
+		"withdrawn":       {func(b *PolicyBook) { b.Withdraw("b", "c") }, ReasonNotAdvertised},
+		"stale":           {func(b *PolicyBook) { b.SetStale(true) }, ReasonPoliciesStale},
+		"another digest": {func(b *PolicyBook) {
+			_ = b.Advertise(Advertisement{key, "sha256:2"})
+			b.Accept(Policy{PolicyKey: key, Digest: "sha256:2"})
+		}, ReasonNotAccepted},
+	} {
+		for _, http2 := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/http2=%v", name, http2), func(t *testing.T) {
+				t.Parallel()
+				var came, dials atomic.Int64
+				server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { came.Add(1) }))
+				server.EnableHTTP2 = http2
+				server.StartTLS()
+				t.Cleanup(server.Close)
+				book := &PolicyBook{}
+				base := server.Client().Transport.(*http.Transport)
+				base.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+					if dials.Add(1) == 1 {
+						test.meanwhile(book)
+					}
+					return new(net.Dialer).DialContext(ctx, network, address)
+				}
+				if err := book.Advertise(Advertisement{key, "sha256:1"}); err != nil {
+					t.Fatal(err)
+				}
+				book.Accept(Policy{PolicyKey: key, Digest: "sha256:1"})
+				tr := newTestTransport(t, Config{Base: base, Book: book, Peers: []Peer{testPeer("b", server.URL)}})
+				send := func(task Task) (Decision, error) {
+					req, _ := http.NewRequestWithContext(ContextWithTask(t.Context(), task), http.MethodGet, server.URL, nil)
+					resp, err := tr.RoundTrip(req)
+					if e, ok := errors.AsType[*Error](err); ok {
+						return e.Decision, err
+					}
+					defer resp.Body.Close()
+					d, _ := DecisionFromResponse(resp)
+					return d, err
+				}
+				d, err := send(Task{Capability: "c", Obligations: Terms{"r": "eu"}})
+				if sent := test.want == ReasonNone; d.Reason != test.want || sent != (d.Attempts == 1) || sent != (err == nil) || sent == errors.Is(err, ErrPolicyUnresolved) {
+					t.Errorf("%v (%v), %d attempts", err, d.Reason, d.Attempts)
+				}
+				before := came.Load()
+				if before != 0 && test.want != ReasonNone {
+					t.Error("it was sent")
+				}
+				if d, err := send(Task{}); err != nil || d.Outcome != OutcomeDelivered || came.Load() != before+1 {
+					t.Errorf("a task without obligations: %v", err)
+				}
+				if n := dials.Load(); n > 1 && http2 {
+					t.Errorf("%d connections", n)
+				}
+			})
+		}
+	}
+}
+
+// TestAgreementEndsBeforeResend: of a resend it is all that the policy forbids.
+func TestAgreementEndsBeforeResend(t *testing.T) {
+	t.Parallel()
+	var came, dials, version atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		came.Add(1)
+		w.Header().Set("Connection", "close")
+		w.Header().Set("X-Federation-Policy-Evaluated", "false")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	t.Cleanup(server.Close)
+	book, key := &PolicyBook{}, PolicyKey{Peer: "b", Capability: "c", Epoch: 1}
+	if err := book.Advertise(Advertisement{key, "sha256:1"}); err != nil {
+		t.Fatal(err)
+	}
+	book.Accept(Policy{PolicyKey: key, Digest: "sha256:1"})
+	tr := newTestTransport(t, Config{
+		Book: book, Peers: []Peer{testPeer("b", server.URL)},
+		Anchors: anchorFunc(func(context.Context, string) (Anchor, error) {
+			return Anchor{Version: fmt.Sprint(version.Add(1))}, nil
+		}),
+		Base: &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if dials.Add(1) == 2 {
+				book.Revoke(key, "sha256:1")
+			}
+			return new(net.Dialer).DialContext(ctx, network, address)
+		}},
+	})
+	task := Task{Capability: "c", Obligations: Terms{"r": "eu"}}
+	req, _ := http.NewRequestWithContext(ContextWithTask(t.Context(), task), http.MethodGet, server.URL, nil)
+	_, err := tr.RoundTrip(req)
+	e, ok := errors.AsType[*Error](err)
+	if !ok || !errors.Is(err, ErrRouting) || e.Decision.Reason != ReasonNotAccepted || e.Decision.Attempts != 1 || came.Load() != 1 || dials.Load() != 2 {
+		t.Errorf("%v, %d requests, %d connections", err, came.Load(), dials.Load())
 	}
 }
