@@ -231,7 +231,7 @@ func (c *call) ownDoing(a *attempt) refusal {
 		return refusal{OutcomeCanceled, ReasonContextEnded, errRequestCanceled}
 	case c.body.watched.failed() != nil:
 		own := refusal{outcome: OutcomeCanceled, reason: ReasonBodyFailed}
-		if a.fence.isStopped() {
+		if a.fence.isStopped() || http2EndOf(a.err) == http2Reset {
 			own.err = c.body.watched.failed() // a.err says what came of it, and not this
 		}
 		return own

@@ -194,6 +194,14 @@ func (f *fence) judge(err error, trustRefusal bool) (Delivery, []Evidence, error
 	if f.cause != nil {
 		err = &joined{f.cause, err}
 	}
+	if f.http2 {
+		switch end := http2EndOf(err); {
+		case end == http2Unsent:
+			return DeliveryNotDelivered, []Evidence{{Source: SourceDelivery, Layer: LayerRouting}}, err
+		case end == http2Refused && trustRefusal:
+			return DeliveryPossible, []Evidence{{Source: SourceHTTP2Refusal, Layer: LayerRouting}}, err
+		}
+	}
 	if f.asked && (f.conns == 0 || f.unsent()) {
 		return DeliveryNotDelivered, []Evidence{{Source: SourceDelivery, Layer: LayerRouting}}, err
 	}

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"math/big"
+	"net"
 	"net/http"
 	"testing"
 	"time"
@@ -134,7 +135,9 @@ func TestGeneration(t *testing.T) {
 	if g.MaxIdleConnsPerHost != 7 || cfg.ServerName != "b.example" || cfg.VerifyConnection == nil || cfg.InsecureSkipVerify || g.DialContext == nil {
 		t.Error("the clone has lost something")
 	}
-	if g.TLSNextProto["h2"] != nil || !g.ForceAttemptHTTP2 {
+	ours, theirs := net.Pipe()
+	theirs.Close()
+	if g.TLSNextProto["h2"]("b.example:443", tls.Client(ours, cfg)) == base || !g.ForceAttemptHTTP2 {
 		t.Error("the clone shares its base's HTTP/2 connections")
 	}
 	if cfg.ClientSessionCache == nil || cfg.ClientSessionCache == base.TLSClientConfig.ClientSessionCache {

@@ -104,7 +104,7 @@ func (b *trustBase) under(a *keptAnchor) http.RoundTripper {
 
 // generation makes one of the base. Nil roots leave it its own.
 func (b *trustBase) generation(a *keptAnchor) *generation {
-	t := b.own.Clone()
+	t, maker := b.own.Clone(), b.own.Clone()
 	g := &generation{trust: a.trust, base: t}
 	dial := t.DialContext // of ownBase
 	t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -115,9 +115,10 @@ func (b *trustBase) generation(a *keptAnchor) *generation {
 		}
 		return conn, err
 	}
-	if t.TLSNextProto["h2"] != nil {
-		// An HTTP/2 that was configured from outside has its connections in one pool
-		// for all clones, whatever they were verified under. net/http's own has not.
+	http2 := t.TLSNextProto["h2"] != nil
+	if http2 {
+		// It has its connections in one pool for all clones, whatever they were verified
+		// under.
 		t.TLSNextProto, t.ForceAttemptHTTP2 = nil, true
 	}
 	if t.IdleConnTimeout == 0 {
@@ -144,6 +145,9 @@ func (b *trustBase) generation(a *keptAnchor) *generation {
 		if b.certificate == nil {
 			cfg.ClientSessionCache = tls.NewLRUClientSessionCache(0)
 		}
+	}
+	if http2 {
+		speakHTTP2(t, maker)
 	}
 	return g
 }

@@ -26,12 +26,13 @@ func ownBase(base http.RoundTripper) http.RoundTripper {
 	if !ok {
 		return base
 	}
-	t := own.Clone()
+	t, maker := own.Clone(), own.Clone()
 	// net/http speaks HTTP/2 only where nobody has configured dialing or TLS, and
 	// our dialer must not be what makes the difference. Cloning has made own ready
 	// for use, so it shows what it speaks. (Its TLSClientConfig does not: HTTP/2
 	// has put one there where there was none.)
-	if own.TLSNextProto["h2"] != nil && t.TLSNextProto == nil && t.Protocols == nil {
+	http2 := own.TLSNextProto["h2"] != nil && t.TLSNextProto == nil
+	if http2 && t.Protocols == nil {
 		t.ForceAttemptHTTP2 = true
 	}
 	dial := t.DialContext
@@ -48,6 +49,9 @@ func ownBase(base http.RoundTripper) http.RoundTripper {
 			return nil, err
 		}
 		return &countedConn{Conn: conn}, nil
+	}
+	if http2 {
+		speakHTTP2(t, maker)
 	}
 	return t
 }
