@@ -42,6 +42,8 @@ type framePeer struct {
 	// onHeaders, where set before the first request, is called for each header
 	// after which a body comes.
 	onHeaders func(c *frameConn, stream uint32)
+	// pongs, where set, has an element for each answer to a ping.
+	pongs chan struct{}
 
 	mu     sync.Mutex
 	frames []frame // of requests, and the client's first settings
@@ -85,8 +87,11 @@ func (p *framePeer) serve(conn net.Conn) {
 			}
 			settled = true
 		case framePing:
-			if f.flags&flagAck == 0 {
+			switch {
+			case f.flags&flagAck == 0:
 				c.write(framePing, flagAck, 0, []byte(f.payload))
+			case p.pongs != nil:
+				p.pongs <- struct{}{}
 			}
 		case frameHeaders, frameContinuation, frameData:
 			p.keep(f)

@@ -100,11 +100,6 @@ func hostPort(req *http.Request) string {
 	return net.JoinHostPort(req.URL.Hostname(), "443")
 }
 
-// RoundTrip implements http.RoundTripper. It is never called.
-func (p *http2Pool) RoundTrip(*http.Request) (*http.Response, error) {
-	return nil, http.ErrSkipAltProtocol
-}
-
 // CloseIdleConnections closes the connections without requests.
 func (p *http2Pool) CloseIdleConnections() {
 	p.hosts.Range(func(_, host any) bool {

@@ -35,10 +35,11 @@ type RetryPolicy struct {
 	// calls. Ten more are in reserve. Zero: 0.1. A resend after a newer anchor
 	// was fetched is free: one refresh may have to repair all of the traffic.
 	BudgetRatio float64
-	// TrustHTTP2Refusal believes a peer that refuses an HTTP/2 stream
-	// (REFUSED_STREAM; RFC 9113, section 8.7) that it has not processed the
-	// request: that is then routing evidence, good for one resend. False: it is
-	// the peer's word only, and proves nothing.
+	// TrustHTTP2Refusal believes a peer that refuses an HTTP/2 stream, by
+	// REFUSED_STREAM or a GOAWAY below it (RFC 9113, section 8.7), that it has not
+	// processed the request: that is then routing evidence, good for one resend.
+	// False: it is the peer's word only, and proves nothing. A GOAWAY is known as one
+	// over TLS, where the base is an *http.Transport with net/http's own HTTP/2.
 	TrustHTTP2Refusal bool
 }
 

@@ -141,7 +141,7 @@ func retry(p fedhttp.RetryPolicy) []string {
 			or("budget_ratio", strconv.FormatFloat(p.BudgetRatio, 'g', -1, 64))),
 	}
 	if p.TrustHTTP2Refusal {
-		lines = append(lines, "REFUSED_STREAM of HTTP/2 is believed once")
+		lines = append(lines, "REFUSED_STREAM and GOAWAY of HTTP/2 are believed once")
 	}
 	return lines
 }
