@@ -188,3 +188,45 @@ func TestHTTP2FirstCallsTogether(t *testing.T) {
 	}
 	tr.CloseIdleConnections()
 }
+
+// Where net/http keeps no connections of its own, those of HTTP/2 are found here.
+func TestHTTP2NothingPooledElsewhere(t *testing.T) {
+	checkLeaks(t)
+	t.Parallel()
+	s, had, _ := server(t, 0, func(http.ResponseWriter, *http.Request) {})
+	base := frameBase(true)
+	base.MaxIdleConnsPerHost = -1
+	tr := fenced(t, base, s.URL)
+	for range 5 {
+		if err := rawSend(tr, requestOf(http.MethodGet, s.URL)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := had.Load(); n != 1 {
+		t.Errorf("%d connections, want 1", n)
+	}
+	tr.CloseIdleConnections()
+}
+
+// With DisableKeepAlives a connection has one request, also while that goes on.
+func TestHTTP2WithoutKeepAlives(t *testing.T) {
+	checkLeaks(t)
+	t.Parallel()
+	s, had, _ := server(t, 0, func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+	base := frameBase(true)
+	base.DisableKeepAlives = true
+	tr := fenced(t, base, s.URL)
+	for i := range 3 {
+		resp, err := tr.RoundTrip(requestOf(http.MethodGet, s.URL))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if d, _ := fedhttp.DecisionFromResponse(resp); d.Attempts != 1 || had.Load() != int64(i+1) {
+			t.Errorf("request %d: %d attempts, %d connections", i+1, d.Attempts, had.Load())
+		}
+	}
+}
