@@ -176,7 +176,7 @@ func (c *call) judge(a *attempt) {
 	a.degraded = p.disbelieved()
 	f := facts{}
 	if a.err != nil {
-		a.delivery, a.reading.evidence, a.err = a.fence.judge(a.err, p.Retry.TrustHTTP2Refusal)
+		a.delivery, a.reading.evidence, a.err = a.fence.judge(a.err, c.body.watched.failed() != nil, p.Retry.TrustHTTP2Refusal)
 		a.reading.staleAnchor = a.delivery == DeliveryNotDelivered && unknownAuthority(a.err)
 		a.expired = a.expired && !a.fence.isStopped()
 	} else {

@@ -159,9 +159,9 @@ func (f *fence) unsent() bool {
 	return true
 }
 
-// judge returns what is known of an attempt that ended with err, the evidence
-// that this is, and the error to report.
-func (f *fence) judge(err error, trustRefusal bool) (Delivery, []Evidence, error) {
+// judge returns what is known of an attempt that ended with err, as its request's body
+// failed where that is so, the evidence that this is, and the error to report.
+func (f *fence) judge(err error, bodyFailed, trustRefusal bool) (Delivery, []Evidence, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.judged = true
@@ -194,7 +194,7 @@ func (f *fence) judge(err error, trustRefusal bool) (Delivery, []Evidence, error
 	if f.cause != nil {
 		err = &joined{f.cause, err}
 	}
-	if f.http2 {
+	if f.http2 && !bodyFailed { // which has any text, and was read after the header was sent
 		switch end := http2EndOf(err); {
 		case end == http2Unsent:
 			return DeliveryNotDelivered, []Evidence{{Source: SourceDelivery, Layer: LayerRouting}}, err

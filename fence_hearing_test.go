@@ -71,7 +71,7 @@ func TestFenceHearing(t *testing.T) {
 			if _, err := conn.Write([]byte("x")); errors.Is(err, errSealed) != test.early {
 				t.Errorf("what is written after it: %v", err)
 			}
-			delivery, _, err := a.fence.judge(io.ErrUnexpectedEOF, false)
+			delivery, _, err := a.fence.judge(io.ErrUnexpectedEOF, false, false)
 			if delivery != test.want || errors.Is(err, errEarlyAnswer) != test.early {
 				t.Errorf("it is %v: %v, want %v", delivery, err, test.want)
 			}
@@ -109,7 +109,7 @@ func TestFenceHeardOnTheFirst(t *testing.T) {
 	a.getConn("peer.invalid:80")
 	a.gotConn(httptrace.GotConnInfo{Conn: second, Reused: true})
 	say(t, second, "POST")
-	if delivery, _, err := a.fence.judge(io.ErrUnexpectedEOF, false); delivery != DeliveryPossible || errors.Is(err, errEarlyAnswer) {
+	if delivery, _, err := a.fence.judge(io.ErrUnexpectedEOF, false, false); delivery != DeliveryPossible || errors.Is(err, errEarlyAnswer) {
 		t.Errorf("it is %v: %v", delivery, err)
 	}
 }
@@ -138,7 +138,7 @@ func TestFenceHearsAnother(t *testing.T) {
 			a, first, _ := hearing(t)
 			test.end(a, first)
 			a.gotFirstByte()
-			if _, _, err := a.fence.judge(io.ErrUnexpectedEOF, false); !errors.Is(err, test.want) || errors.Is(err, errEarlyAnswer) {
+			if _, _, err := a.fence.judge(io.ErrUnexpectedEOF, false, false); !errors.Is(err, test.want) || errors.Is(err, errEarlyAnswer) {
 				t.Errorf("it ended with %v, want %v", err, test.want)
 			}
 		})

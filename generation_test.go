@@ -157,3 +157,14 @@ func TestGeneration(t *testing.T) {
 		t.Error("a late attempt has brought the old roots back")
 	}
 }
+
+// TestSpeakHTTP2Idle: connections of HTTP/2 end as long after they are idle as others of
+// the generation, which may have got its limit after it was cloned.
+func TestSpeakHTTP2Idle(t *testing.T) {
+	t.Parallel()
+	g, maker := &http.Transport{IdleConnTimeout: idleLimit}, &http.Transport{}
+	speakHTTP2(g, maker)
+	if maker.IdleConnTimeout != idleLimit {
+		t.Errorf("HTTP/2 connections end after %v, others after %v", maker.IdleConnTimeout, idleLimit)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // HTTP/2 without resends. The pool that net/http has for HTTP/2 sends by itself again
@@ -29,10 +30,11 @@ func speakHTTP2(t, maker *http.Transport) {
 	if t.Protocols != nil && t.Protocols.UnencryptedHTTP2() || t.HTTP2 != nil && t.HTTP2.StrictMaxConcurrentRequests {
 		return
 	}
-	pool := &http2Pool{maker: maker}
+	pool := &http2Pool{maker: maker, hosts: make(map[string]*http2Host)}
 	maker.Proxy, maker.DialTLS, maker.DialTLSContext = nil, nil, takeOver //nolint:staticcheck // net/http still heeds it
 	maker.TLSNextProto, maker.ForceAttemptHTTP2 = nil, true
-	maker.Clone() // which makes it ready for use, so that it shows what it offers
+	maker.IdleConnTimeout = t.IdleConnTimeout // a generation may have put one
+	maker.Clone()                             // which makes it ready for use, so that it shows what it offers
 	if t.TLSClientConfig == nil {
 		t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
@@ -55,21 +57,23 @@ func takeOver(ctx context.Context, _, _ string) (net.Conn, error) {
 // http2Pool has the HTTP/2 connections of one *http.Transport.
 type http2Pool struct {
 	maker *http.Transport
-	hosts sync.Map // host:port to *http2Host
+	mu    sync.Mutex
+	hosts map[string]*http2Host // by host:port; none without a connection
 }
 
-// http2Host has those to one host.
+// http2Host has those to one host. All but made is under http2Pool.mu.
 type http2Host struct {
-	pool *http2Pool
-	mu   sync.Mutex
-	all  []*http2Conn
-	made sync.Mutex // one is made at a time, so that the others see it
+	all    []*http2Conn
+	made   sync.Mutex // one is made at a time, so that the others see it
+	makers int        // how many hold made, or wait for it
 }
 
 type http2Conn struct {
 	*http.ClientConn
 	under net.Conn
-	taken bool // a request was sent, or is about to be; under http2Host.mu
+	since time.Time
+	taken bool // a request was sent, or is about to be; under http2Pool.mu, as is
+	idle  bool // it was closed since it was idle
 }
 
 // http2First is asked by net/http before it dials. That it is a struct with one field,
@@ -78,16 +82,13 @@ type http2First struct{ Pool *http2Pool }
 
 // RoundTrip implements http.RoundTripper.
 func (p http2First) RoundTrip(req *http.Request) (*http.Response, error) {
-	known, ok := p.Pool.hosts.Load(hostPort(req))
-	if !ok {
-		return nil, http.ErrSkipAltProtocol
-	}
-	conn, reused := known.(*http2Host).reserve()
+	at := hostPort(req)
+	conn, reused := p.Pool.reserve(at)
 	if conn == nil {
 		return nil, http.ErrSkipAltProtocol
 	}
 	if trace := httptrace.ContextClientTrace(req.Context()); trace != nil && trace.GetConn != nil {
-		trace.GetConn(hostPort(req))
+		trace.GetConn(at)
 	}
 	return conn.roundTrip(req, reused)
 }
@@ -102,90 +103,147 @@ func hostPort(req *http.Request) string {
 
 // CloseIdleConnections closes the connections without requests.
 func (p *http2Pool) CloseIdleConnections() {
-	p.hosts.Range(func(_, host any) bool {
-		host.(*http2Host).closeIdle()
+	for _, c := range p.takeIdle() {
+		c.Close() // which may take its time
+	}
+}
+
+func (p *http2Pool) takeIdle() (idle []*http2Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for at := range p.hosts {
+		p.keep(at, func(c *http2Conn) bool {
+			alive := c.Err() == nil
+			if c.idle = alive && c.InFlight() == 0; c.idle {
+				idle = append(idle, c)
+			}
+			return alive && !c.idle
+		})
+	}
+	return idle
+}
+
+// keep lets go of the connections to a host that are not to be kept. p.mu is held.
+func (p *http2Pool) keep(at string, kept func(*http2Conn) bool) {
+	h := p.hosts[at]
+	h.all = slices.DeleteFunc(h.all, func(c *http2Conn) bool { return !kept(c) })
+	if len(h.all) == 0 && h.makers == 0 {
+		delete(p.hosts, at)
+	}
+}
+
+// live reports whether the connection has a request or takes one. It closes one that
+// does neither, as after a GOAWAY that its peer leaves at that. p.mu is held, so that no
+// request comes meanwhile.
+func (c *http2Conn) live() bool {
+	switch {
+	case c.Err() != nil:
+		return false
+	case c.InFlight() > 0 || c.Available() > 0:
 		return true
-	})
+	}
+	go c.Close()
+	return false
 }
 
 // add takes over a connection to a host:port that net/http has dialed, and returns
 // what it then sends over.
 func (p *http2Pool) add(hostPort string, under *tls.Conn) http.RoundTripper {
-	known, _ := p.hosts.LoadOrStore(hostPort, &http2Host{pool: p})
-	h := known.(*http2Host)
+	h := p.enter(hostPort)
+	defer p.leave(hostPort)
 	h.made.Lock()
 	defer h.made.Unlock()
-	if h.available() {
+	if p.available(h) {
 		go under.Close() // another one has come meanwhile; TLS takes its time
-		return &http2Dialed{host: h}
+		return &http2Dialed{pool: p, at: hostPort}
 	}
 	cc, err := p.maker.NewClientConn(context.WithValue(context.Background(), takenOver{}, under), "https", hostPort)
 	if err != nil {
 		go under.Close()
 		return http2Failed{err}
 	}
-	made := &http2Conn{ClientConn: cc, under: under}
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	made := &http2Conn{ClientConn: cc, under: under, since: time.Now()}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	h.all = append(h.all, made)
-	return &http2Dialed{host: h, made: made}
+	d := &http2Dialed{pool: p, at: hostPort}
+	d.made.Store(made)
+	return d
 }
 
-// available reports whether a connection takes another request.
-func (h *http2Host) available() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return slices.ContainsFunc(h.all, h.takes)
+// enter has the host remain while a connection to it is made. It is where those that
+// have ended are forgotten, as hosts may be many, and not be asked for again.
+func (p *http2Pool) enter(hostPort string) *http2Host {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for at := range p.hosts {
+		p.keep(at, (*http2Conn).live)
+	}
+	h := p.hosts[hostPort]
+	if h == nil {
+		h = &http2Host{}
+		p.hosts[hostPort] = h
+	}
+	h.makers++
+	return h
 }
 
-// takes reports whether the connection takes another request. h.mu is held.
-func (h *http2Host) takes(c *http2Conn) bool {
-	return c.Available() > 0 && !(c.taken && h.pool.maker.DisableKeepAlives)
+func (p *http2Pool) leave(hostPort string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hosts[hostPort].makers--
+	p.keep(hostPort, (*http2Conn).live)
 }
 
-// reserve returns a connection that takes the next request, nil where there is none, and
-// whether it has taken others. It forgets those that have ended.
-func (h *http2Host) reserve() (found *http2Conn, reused bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+// available reports whether a connection to the host takes another request.
+func (p *http2Pool) available(h *http2Host) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.ContainsFunc(h.all, func(c *http2Conn) bool { return c.Err() == nil && p.takes(c) })
+}
+
+// takes reports whether the connection takes another request. p.mu is held.
+func (p *http2Pool) takes(c *http2Conn) bool {
+	return c.Available() > 0 && !(c.taken && p.maker.DisableKeepAlives)
+}
+
+// reserve returns a connection to a host:port that takes the next request, nil where
+// there is none, and whether it has taken others.
+func (p *http2Pool) reserve(hostPort string) (found *http2Conn, reused bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := p.hosts[hostPort]
+	if h == nil {
+		return nil, false
+	}
 	ended := false
 	for _, c := range h.all {
-		if h.takes(c) && c.Reserve() == nil {
+		if p.takes(c) && c.Reserve() == nil {
 			found, reused, c.taken = c, c.taken, true
 			break
 		}
-		ended = ended || c.Err() != nil
+		ended = ended || !c.live()
 	}
 	if ended {
-		h.forget()
+		p.keep(hostPort, (*http2Conn).live)
 	}
 	return found, reused
 }
 
-// forget lets go of the connections that have ended. h.mu is held.
-func (h *http2Host) forget() {
-	kept := h.all[:0]
-	for _, c := range h.all {
-		if c.Err() == nil {
-			kept = append(kept, c)
-		}
-	}
-	clear(h.all[len(kept):])
-	h.all = kept
+// http2Fresh is how long a connection that ends unused is news for a request, as it is
+// in net/http's pool. Later a request that it was not dialed for may have found it.
+const http2Fresh = 5 * time.Second
+
+// stillborn reports whether the connection, which takes nothing, never has, and not
+// since it was idle.
+func (p *http2Pool) stillborn(c *http2Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	age, idle := time.Since(c.since), p.maker.IdleConnTimeout
+	return !c.taken && !c.idle && age < http2Fresh && (idle == 0 || age < idle)
 }
 
-func (h *http2Host) closeIdle() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, c := range h.all {
-		if c.InFlight() == 0 {
-			c.Close()
-		}
-	}
-	h.forget()
-}
-
-// roundTrip sends over the connection, which was reserved or has ended.
+// roundTrip sends over the connection, which was reserved or is closed.
 func (c *http2Conn) roundTrip(req *http.Request, reused bool) (*http.Response, error) {
 	if trace := httptrace.ContextClientTrace(req.Context()); trace != nil && trace.GotConn != nil {
 		trace.GotConn(httptrace.GotConnInfo{Conn: c.under, Reused: reused, WasIdle: reused && c.InFlight() == 1})
@@ -196,21 +254,21 @@ func (c *http2Conn) roundTrip(req *http.Request, reused bool) (*http.Response, e
 // http2Dialed is what net/http sends over once it has dialed a connection to the host,
 // and later where it thinks that it has one.
 type http2Dialed struct {
-	host *http2Host
-	made *http2Conn // nil: another was there
-	used atomic.Bool
+	pool *http2Pool
+	at   string                    // host:port
+	made atomic.Pointer[http2Conn] // until the first request; nil: another was there
 }
 
 // RoundTrip implements http.RoundTripper.
 func (d *http2Dialed) RoundTrip(req *http.Request) (*http.Response, error) {
-	first := !d.used.Swap(true) && d.made != nil
-	if conn, reused := d.host.reserve(); conn != nil {
+	made := d.made.Swap(nil)
+	if conn, reused := d.pool.reserve(d.at); conn != nil {
 		return conn.roundTrip(req, reused)
 	}
-	if first && d.made.InFlight() == 0 {
-		// It has ended before it took anything, and says why. To dial once more is for
-		// the retry policy.
-		return d.made.roundTrip(req, false)
+	if made != nil && d.pool.stillborn(made) {
+		// It says why, at once as it is closed. To dial once more is for the retry policy.
+		made.Close()
+		return made.roundTrip(req, false)
 	}
 	return nil, errHTTP2None
 }

@@ -1,6 +1,9 @@
 package fedhttp
 
-import "errors"
+import (
+	"errors"
+	"strings"
+)
 
 // http2End is how a request on an HTTP/2 connection of its own ended, where that says
 // something of its delivery.
@@ -20,6 +23,10 @@ var http2Ends = map[string]http2End{
 	"http2: client conn could not be established":                 http2Unsent,
 	"http2: Transport received Server's graceful shutdown GOAWAY": http2Refused,
 }
+
+// http2GoAwayError begins the text where a GOAWAY has an error and is below the first
+// stream; its code follows.
+const http2GoAwayError = "http2: Transport received GOAWAY from server ErrCode:"
 
 // http2StreamError is that of net/http, which becomes any type that looks like it.
 type http2StreamError struct {
@@ -42,8 +49,12 @@ func http2EndOf(err error) http2End {
 		return http2Reset
 	}
 	for ; err != nil; err = errors.Unwrap(err) {
-		if end, known := http2Ends[err.Error()]; known {
+		text := err.Error()
+		if end, known := http2Ends[text]; known {
 			return end
+		}
+		if strings.HasPrefix(text, http2GoAwayError) {
+			return http2Refused
 		}
 	}
 	return http2Other

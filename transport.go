@@ -77,6 +77,7 @@ type Config struct {
 // It is safe for concurrent use. The zero value refuses every request.
 type Transport struct {
 	base        http.RoundTripper
+	passing     http.RoundTripper // what requests to no peer go over; nil: they do not
 	book        *PolicyBook
 	noBook      bool // book is an empty one that nobody can write to
 	anchors     AnchorSource
@@ -137,6 +138,9 @@ func NewTransport(cfg Config) (*Transport, error) {
 		base: ownBase(cfg.Base), book: cfg.Book, anchors: cfg.Anchors, ledger: cfg.Denials, correlation: cfg.Correlation,
 		certificate: cfg.ClientCertificate, unlisted: cfg.Unlisted, logger: cfg.Logger,
 		tracing: newTracing(cfg.TracerProvider, cfg.Propagator), states: make(map[string]*peerState),
+	}
+	if t.unlisted == PassUnlisted {
+		t.passing = passingBase(cfg.Base)
 	}
 	if t.book == nil {
 		t.book, t.noBook = &PolicyBook{}, true
@@ -317,6 +321,7 @@ func (t *Transport) CloseIdleConnections() {
 		return
 	}
 	closeIdle(t.base)
+	closeIdle(t.passing)
 	for _, p := range t.peers.Load().peers {
 		closeIdle(p.trust.base)
 		p.trust.closeIdle()
@@ -379,7 +384,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	at, unknown := table.find(req)
 	if unknown == ReasonUnlistedOrigin && t.passes(req) {
-		return t.base.RoundTrip(ofNoCall(req))
+		return t.passing.RoundTrip(ofNoCall(req))
 	}
 	c, r := t.preflight(req, at, unknown)
 	return c.run(r)

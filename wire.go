@@ -16,14 +16,8 @@ import (
 // cloned, with everything that its owner configured, and its connections count
 // what is written to them. Any other base is used as it is.
 func ownBase(base http.RoundTripper) http.RoundTripper {
-	own, ok := base.(*http.Transport)
-	if base == nil || ok && own == nil {
-		own, ok = http.DefaultTransport.(*http.Transport)
-		if !ok {
-			own, ok = &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true}, true
-		}
-	}
-	if !ok {
+	own := transportOf(base)
+	if own == nil {
 		return base
 	}
 	t, maker := own.Clone(), own.Clone()
@@ -54,6 +48,28 @@ func ownBase(base http.RoundTripper) http.RoundTripper {
 		speakHTTP2(t, maker)
 	}
 	return t
+}
+
+// passingBase returns a base for what goes to no peer: as the program has configured it,
+// and with what net/http does by itself.
+func passingBase(base http.RoundTripper) http.RoundTripper {
+	if own := transportOf(base); own != nil {
+		return own.Clone()
+	}
+	return base
+}
+
+// transportOf returns the transport that base is, the default one for none, and nil for
+// a base of another kind.
+func transportOf(base http.RoundTripper) *http.Transport {
+	own, ok := base.(*http.Transport)
+	if own != nil || base != nil && !ok {
+		return own
+	}
+	if own, ok = http.DefaultTransport.(*http.Transport); ok {
+		return own
+	}
+	return &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true}
 }
 
 // countedConn is a connection that knows whether bytes have left, and that can
