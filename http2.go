@@ -204,7 +204,7 @@ func (p *http2Pool) available(h *http2Host) bool {
 
 // takes reports whether the connection takes another request. p.mu is held.
 func (p *http2Pool) takes(c *http2Conn) bool {
-	return c.Available() > 0 && !(c.taken && p.maker.DisableKeepAlives)
+	return c.Available() > 0 && (!c.taken || !p.maker.DisableKeepAlives)
 }
 
 // reserve returns a connection to a host:port that takes the next request, nil where
