@@ -199,13 +199,12 @@ func (p *http2Pool) leave(hostPort string) {
 func (p *http2Pool) available(h *http2Host) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.ContainsFunc(h.all, func(c *http2Conn) bool { return c.Err() == nil && p.takes(c) })
+	return slices.ContainsFunc(h.all, func(c *http2Conn) bool { return c.Err() == nil && c.Available() > 0 && !p.spent(c) })
 }
 
-// takes reports whether the connection takes another request. p.mu is held.
-func (p *http2Pool) takes(c *http2Conn) bool {
-	return c.Available() > 0 && (!c.taken || !p.maker.DisableKeepAlives)
-}
+// spent reports whether the connection has had the one request that it takes. p.mu is
+// held.
+func (p *http2Pool) spent(c *http2Conn) bool { return c.taken && p.maker.DisableKeepAlives }
 
 // reserve returns a connection to a host:port that takes the next request, nil where
 // there is none, and whether it has taken others.
@@ -218,7 +217,7 @@ func (p *http2Pool) reserve(hostPort string) (found *http2Conn, reused bool) {
 	}
 	ended := false
 	for _, c := range h.all {
-		if p.takes(c) && c.Reserve() == nil {
+		if !p.spent(c) && c.Reserve() == nil {
 			found, reused, c.taken = c, c.taken, true
 			break
 		}

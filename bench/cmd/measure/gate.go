@@ -40,7 +40,8 @@ var known = map[string]float64{
 	"fedhttp/none": 4, "fedhttp/never": 12, "fedhttp/always": 17,
 	"fedhttp-anchor/none": 7, "fedhttp-anchor/never": 12, "fedhttp-anchor/always": 17,
 	"fedhttp-task/none": 7, "fedhttp-task/never": 12, "fedhttp-task/always": 20,
-	"fedhttp/none/h1": 10, "fedhttp/never/h1": 20, "fedhttp/always/h1": 25, "fedhttp/none/h2": 8,
+	"fedhttp/none/h1": 10, "fedhttp/never/h1": 20, "fedhttp/always/h1": 25,
+	"fedhttp/none/h2": 11, // 4 of them, of 8 B, are what an http.ClientConn takes to tell of its state
 }
 
 // missed are goals that are known not to be met, or only just, as patterns: they are
