@@ -15,7 +15,7 @@ import (
 
 // The frame types and flags of HTTP/2 (RFC 9113) that the tests speak.
 const (
-	frameData, frameHeaders, frameReset, frameSettings, framePing, frameGoAway, frameContinuation = 0, 1, 3, 4, 6, 7, 9
+	frameData, frameHeaders, frameReset, frameSettings, framePing, frameGoAway, frameWindow, frameContinuation = 0, 1, 3, 4, 6, 7, 8, 9
 
 	flagEndStream, flagAck, flagEndHeaders = 1, 1, 4
 

@@ -72,8 +72,14 @@ type http2Conn struct {
 	*http.ClientConn
 	under net.Conn
 	since time.Time
-	taken bool // a request was sent, or is about to be; under http2Pool.mu, as is
-	idle  bool // it was closed since it was idle
+	// requests are those without an answer. InFlight has not all of them: one that waits
+	// for a stream, as the peer lets it have fewer than when it came, is in between.
+	requests atomic.Int32
+
+	// Under http2Pool.mu:
+	taken bool // a request was sent, or is about to be
+	over  bool // it takes no more, and is closed
+	idle  bool // and that because it was idle
 }
 
 // http2First is asked by net/http before it dials. That it is a struct with one field,
@@ -113,11 +119,15 @@ func (p *http2Pool) takeIdle() (idle []*http2Conn) {
 	defer p.mu.Unlock()
 	for at := range p.hosts {
 		p.keep(at, func(c *http2Conn) bool {
-			alive := c.Err() == nil
-			if c.idle = alive && c.InFlight() == 0; c.idle {
-				idle = append(idle, c)
+			switch {
+			case c.over || c.Err() != nil:
+				return false
+			case c.InFlight() > 0 || c.requests.Load() > 0:
+				return true
 			}
-			return alive && !c.idle
+			c.over, c.idle = true, true
+			idle = append(idle, c)
+			return false
 		})
 	}
 	return idle
@@ -132,17 +142,18 @@ func (p *http2Pool) keep(at string, kept func(*http2Conn) bool) {
 	}
 }
 
-// live reports whether the connection has a request or takes one. It closes one that
-// does neither, as after a GOAWAY that its peer leaves at that. p.mu is held, so that no
-// request comes meanwhile.
+// live reports whether the connection has a stream or takes one. It closes one that does
+// neither, as after a GOAWAY that its peer leaves at that; then what waits for a stream of
+// it is unsent. The pool's mu is held.
 func (c *http2Conn) live() bool {
 	switch {
-	case c.Err() != nil:
+	case c.over || c.Err() != nil:
 		return false
 	case c.InFlight() > 0 || c.Available() > 0:
 		return true
 	}
-	go c.Close()
+	c.over = true
+	go c.Close() // TLS takes its time
 	return false
 }
 
@@ -202,9 +213,10 @@ func (p *http2Pool) available(h *http2Host) bool {
 	return slices.ContainsFunc(h.all, func(c *http2Conn) bool { return c.Err() == nil && c.Available() > 0 && !p.spent(c) })
 }
 
-// spent reports whether the connection has had the one request that it takes. p.mu is
-// held.
-func (p *http2Pool) spent(c *http2Conn) bool { return c.taken && p.maker.DisableKeepAlives }
+// spent reports whether the connection has had all that it takes. p.mu is held.
+func (p *http2Pool) spent(c *http2Conn) bool {
+	return c.over || c.taken && p.maker.DisableKeepAlives
+}
 
 // reserve returns a connection to a host:port that takes the next request, nil where
 // there is none, and whether it has taken others.
@@ -219,6 +231,7 @@ func (p *http2Pool) reserve(hostPort string) (found *http2Conn, reused bool) {
 	for _, c := range h.all {
 		if !p.spent(c) && c.Reserve() == nil {
 			found, reused, c.taken = c, c.taken, true
+			c.requests.Add(1)
 			break
 		}
 		ended = ended || !c.live()
@@ -234,16 +247,22 @@ func (p *http2Pool) reserve(hostPort string) (found *http2Conn, reused bool) {
 const http2Fresh = 5 * time.Second
 
 // stillborn reports whether the connection, which takes nothing, never has, and not
-// since it was idle.
+// since it was idle. It will not then.
 func (p *http2Pool) stillborn(c *http2Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	age, idle := time.Since(c.since), p.maker.IdleConnTimeout
-	return !c.taken && !c.idle && age < http2Fresh && (idle == 0 || age < idle)
+	if c.taken || c.idle || age >= http2Fresh || idle > 0 && age >= idle {
+		return false
+	}
+	c.over = true
+	c.requests.Add(1)
+	return true
 }
 
 // roundTrip sends over the connection, which was reserved or is closed.
 func (c *http2Conn) roundTrip(req *http.Request, reused bool) (*http.Response, error) {
+	defer c.requests.Add(-1)
 	if trace := httptrace.ContextClientTrace(req.Context()); trace != nil && trace.GotConn != nil {
 		trace.GotConn(httptrace.GotConnInfo{Conn: c.under, Reused: reused, WasIdle: reused && c.InFlight() == 1})
 	}

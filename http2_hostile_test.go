@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"runtime"
 	"strconv"
 	"strings"
@@ -123,6 +124,73 @@ func TestHTTP2DialedForOthers(t *testing.T) {
 			}
 			close(over)
 			wg.Wait()
+		})
+	}
+}
+
+// A request whose connection has no stream for it any more waits for one. That is no idle
+// connection, and yet no reason to wait for ever: who comes next has it closed, and the
+// request, which is unsent, goes out on another.
+func TestHTTP2WaitingForAStream(t *testing.T) {
+	for _, name := range []string{"more streams", "another request"} {
+		t.Run(name, func(t *testing.T) {
+			checkLeaks(t)
+			t.Parallel()
+			conns := make(chan *frameConn, 4) // of each request
+			peer := newFramePeer(t, true, func(c *frameConn, stream uint32, _ int64) {
+				conns <- c
+				c.ok(stream)
+			})
+			peer.pongs = make(chan struct{}, 2)
+			tr := fenced(t, frameBase(true), peer.url)
+			if err := rawSend(tr, requestOf(http.MethodPost, peer.url)); err != nil {
+				t.Fatal(err)
+			}
+			first := <-conns
+			settle := func(streams uint32) {
+				first.streams(streams)
+				first.write(frameWindow, 0, 0, []byte{0, 0, 0, 1}) // which wakes what waits
+				first.write(framePing, 0, 0, make([]byte, 8))
+				select {
+				case <-peer.pongs:
+				case <-time.After(20 * time.Second):
+					t.Error("the connection is closed")
+				}
+			}
+			waits := make(chan struct{})
+			none := sync.OnceFunc(func() { settle(0); close(waits) })
+			req := requestOf(http.MethodPost, peer.url)
+			req = req.WithContext(httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { none() }}))
+			attempts := make(chan int, 1)
+			go func() {
+				defer close(attempts)
+				resp, err := tr.RoundTrip(req)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				resp.Body.Close()
+				d, _ := fedhttp.DecisionFromResponse(resp)
+				attempts <- d.Attempts
+			}()
+			<-waits
+			want := 1
+			if name == "more streams" {
+				for range 20 { // whenever it begins to wait, of which nothing is seen
+					tr.CloseIdleConnections()
+					time.Sleep(time.Millisecond)
+				}
+				settle(1)
+			} else {
+				want = 2
+				if err := rawSend(tr, requestOf(http.MethodPost, peer.url)); err != nil {
+					t.Error(err)
+				}
+			}
+			if n := <-attempts; n != want {
+				t.Errorf("%d attempts, want %d", n, want)
+			}
+			peer.drain(tr)
 		})
 	}
 }
