@@ -78,7 +78,8 @@ type UnlistedPolicy uint8
 const (
 	// RefuseUnlisted fails them with ErrUnknownPeer.
 	RefuseUnlisted UnlistedPolicy = iota
-	// PassUnlisted hands them to the base unchanged and undecided. Refused all the
+	// PassUnlisted hands them to the base unchanged and undecided: to a clone of its own
+	// of an *http.Transport, with its own connections and net/http's own resends. Refused all the
 	// same are a URL whose origin cannot be read, since it may be a peer's, and a
 	// task with obligations, since nobody has agreed to them.
 	PassUnlisted
