@@ -156,6 +156,8 @@ var dialectRows = []struct {
 	{kind: DialectProxyStatus, status: 502, header: "Proxy-Status: origin-side|Proxy-Status: hop; error=connection_refused", want: "proxy_status=contradiction"},
 	{kind: DialectProxyStatus, status: 502, header: "Proxy-Status: origin-side, other; error=connection_refused", want: "proxy_status=contradiction ignored=unpinned"},
 	{kind: DialectProxyStatus, status: 502, header: "Proxy-Status: hop; error=connection_refused, edge", want: "proxy_status=routing"},
+	{kind: DialectProxyStatus, status: 502, header: "Proxy-Status: hop; error=connection_refused|Proxy-Status: "},
+	{kind: DialectProxyStatus, status: 502, header: "Proxy-Status: |Proxy-Status: hop; error=connection_refused"},
 	{kind: DialectProxyStatus, status: 400, header: "Proxy-Status: origin-side, hop; error=http_request_error", want: "proxy_status=contradiction"},
 	{kind: DialectProxyStatus, status: 400, header: "Proxy-Status: hop; error=http_request_error, edge"},
 	{kind: DialectProxyStatus, status: 404, header: "Proxy-Status: origin-side, hop; error=http_response_timeout; received-status=404"},
