@@ -136,17 +136,7 @@ func TestHTTP2WaitingForAStream(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			checkLeaks(t)
 			t.Parallel()
-			conns := make(chan *frameConn, 4) // of each request
-			peer := newFramePeer(t, true, func(c *frameConn, stream uint32, _ int64) {
-				conns <- c
-				c.ok(stream)
-			})
-			peer.pongs = make(chan struct{}, 2)
-			tr := fenced(t, frameBase(true), peer.url)
-			if err := rawSend(tr, requestOf(http.MethodPost, peer.url)); err != nil {
-				t.Fatal(err)
-			}
-			first := <-conns
+			peer, tr, first, _ := onOneConn(t)
 			settle := func(streams uint32) {
 				first.streams(streams)
 				first.write(frameWindow, 0, 0, []byte{0, 0, 0, 1}) // which wakes what waits

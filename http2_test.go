@@ -16,22 +16,29 @@ import (
 	"github.com/fedhttp/fedhttp"
 )
 
+// onOneConn starts a framePeer that answers all, and a Transport that has sent it one
+// request: over first. conns has the connection of each that follows.
+func onOneConn(t *testing.T) (peer *framePeer, tr *fedhttp.Transport, first *frameConn, conns chan *frameConn) {
+	t.Helper()
+	conns = make(chan *frameConn, 4)
+	peer = newFramePeer(t, true, func(c *frameConn, stream uint32, _ int64) {
+		conns <- c
+		c.ok(stream)
+	})
+	peer.pongs = make(chan struct{}, 2)
+	tr = fenced(t, frameBase(true), peer.url)
+	if err := rawSend(tr, requestOf(http.MethodPost, peer.url)); err != nil {
+		t.Fatal(err)
+	}
+	return peer, tr, <-conns, conns
+}
+
 // A GOAWAY that comes after a request was given a connection, and before it has a
 // stream, leaves it unsent. That is proof, and not the peer's word.
 func TestHTTP2GoAwayBeforeTheStream(t *testing.T) {
 	checkLeaks(t)
 	t.Parallel()
-	conns := make(chan *frameConn, 3) // of each request
-	peer := newFramePeer(t, true, func(c *frameConn, stream uint32, _ int64) {
-		conns <- c
-		c.ok(stream)
-	})
-	peer.pongs = make(chan struct{}, 1)
-	tr := fenced(t, frameBase(true), peer.url)
-	if err := rawSend(tr, requestOf(http.MethodPost, peer.url)); err != nil {
-		t.Fatal(err)
-	}
-	first := <-conns
+	peer, tr, first, conns := onOneConn(t)
 	gone := sync.OnceFunc(func() {
 		first.goAway(1, 0)
 		first.write(framePing, 0, 0, make([]byte, 8))
