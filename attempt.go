@@ -40,6 +40,7 @@ type attempt struct {
 	traced   bool // the fence is the trace of its context
 	expired  bool // AttemptTimeout ended it
 	degraded bool
+	paid     bool // with a token of the retry budget
 	verdict  Verdict
 	reason   Reason
 }
@@ -86,6 +87,32 @@ func (c *call) send() {
 	}
 	if a.resp == nil {
 		a.span.End() // nothing of it goes on
+	}
+	if a.unjudged() && c.mending.own.outcome == OutcomePolicyUnresolved {
+		c.takeBack(a, before)
+	}
+}
+
+// takeBack undoes a send whose policy was unresolved again before anything of it had
+// left. The call is what it was before: not sent, or sent and failed, where all that the
+// policy forbids is the resend.
+func (c *call) takeBack(a, before *attempt) {
+	r := c.mending.own
+	if r.err = c.failure(a); before != nil {
+		r.outcome = OutcomeRoutingFailed
+	}
+	c.mending.own, c.mending.stopped = refusal{}, r
+	c.sends--
+	c.last = before
+	c.forgo(a)
+	a.close()
+}
+
+// forgo lets go of what a send had been given that does not take place.
+func (c *call) forgo(a *attempt) {
+	a.slot.release(tallyNeutral)
+	if a.paid {
+		c.peer.budget.giveBack()
 	}
 }
 
@@ -244,19 +271,10 @@ func (c *call) ownDoing(a *attempt) refusal {
 		return refusal{outcome: OutcomePeerUnavailable, reason: ReasonClientCertificate}
 	default:
 		if lapsed, ok := errors.AsType[*unresolvedError](a.err); ok { // while it waited for a connection
-			return c.lapse(lapsed.reason)
+			return refusal{outcome: OutcomePolicyUnresolved, reason: lapsed.reason}
 		}
 	}
 	return refusal{}
-}
-
-// lapse takes an attempt back whose policy is unresolved again before anything of it has
-// left: it does not count, and of a resend that is all that the policy forbids.
-func (c *call) lapse(why Reason) refusal {
-	if c.sends--; c.sends > 0 {
-		return refusal{outcome: OutcomeRoutingFailed, reason: why}
-	}
-	return refusal{outcome: OutcomePolicyUnresolved, reason: why}
 }
 
 // failure returns why the attempt got no response.

@@ -35,7 +35,7 @@ type call struct {
 // mending is what a call has with which something is not as it should be.
 type mending struct {
 	refresh *refreshSpan // the last that it waited for; nil: none
-	stopped refusal      // why the loop ended short of a final verdict
+	stopped refusal      // why the loop ended short of a final verdict, or nothing was sent
 	own     refusal      // how our own side ended the last attempt
 }
 
@@ -125,7 +125,9 @@ func (c *call) dispatch() refusal {
 	p.budget.earn(p.Retry.BudgetRatio)
 	p.inFlight.Add(1)
 	defer p.inFlight.Add(-1)
-	c.send()
+	if c.send(); c.last == nil {
+		return c.mending.stopped // taken back
+	}
 	c.loop()
 	return c.conclude()
 }

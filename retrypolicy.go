@@ -88,7 +88,7 @@ func (c *call) loop() {
 	_, _ = retryLoop.Do(&retryablehttp.Request{Request: shell.WithContext(c)}) //nolint:bodyclose // a shell has no body
 	if c.resending {
 		c.resending = false
-		c.next.slot.release(tallyNeutral)
+		c.forgo(c.next)
 		c.mend().stopped = c.ended()
 	}
 }
@@ -128,7 +128,7 @@ func (turn) RoundTrip(shell *http.Request) (*http.Response, error) {
 // hold after the wait are checked while the response at hand is still whole.
 func checkRetry(ctx context.Context, _ *http.Response, _ error) (bool, error) {
 	c := callOf(ctx)
-	if c.last.verdict != VerdictRouting {
+	if c.last.verdict != VerdictRouting || !c.mend().stopped.ok() {
 		return false, nil
 	}
 	answered := time.Now()
@@ -185,7 +185,7 @@ func (c *call) mayResend() refusal {
 		a.slot.release(tallyNeutral) // a stale anchor, repaired: it says nothing about the peer
 	} else {
 		a.slot.release(tallyFailure)
-		if !p.budget.take() {
+		if c.next.paid = p.budget.take(); !c.next.paid {
 			return stop(ReasonBudgetExhausted)
 		}
 	}
@@ -207,8 +207,8 @@ func (c *call) mayResend() refusal {
 	if r.ok() && !c.admit() {
 		r = stop(ReasonBreakerOpen)
 	}
-	if !r.ok() && result != refreshAdvanced {
-		p.budget.giveBack()
+	if !r.ok() {
+		c.forgo(c.next)
 	}
 	return r
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
@@ -231,39 +232,65 @@ func TestAgreementEndsBeforeConnection(t *testing.T) {
 	}
 }
 
-// TestAgreementEndsBeforeResend: of a resend it is all that the policy forbids.
+// TestAgreementEndsBeforeResend: of a resend it is all that the policy forbids. The
+// decision is of what was sent, and what the resend was given is given back.
 func TestAgreementEndsBeforeResend(t *testing.T) {
 	t.Parallel()
-	var came, dials, version atomic.Int64
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		came.Add(1)
-		w.Header().Set("Connection", "close")
-		w.Header().Set("X-Federation-Policy-Evaluated", "false")
-		w.WriteHeader(http.StatusServiceUnavailable)
-	}))
-	t.Cleanup(server.Close)
-	book, key := &PolicyBook{}, PolicyKey{Peer: "b", Capability: "c", Epoch: 1}
-	if err := book.Advertise(Advertisement{key, "sha256:1"}); err != nil {
-		t.Fatal(err)
-	}
-	book.Accept(Policy{PolicyKey: key, Digest: "sha256:1"})
-	tr := newTestTransport(t, Config{
-		Book: book, Peers: []Peer{testPeer("b", server.URL)},
-		Anchors: anchorFunc(func(context.Context, string) (Anchor, error) {
-			return Anchor{Version: fmt.Sprint(version.Add(1))}, nil
-		}),
-		Base: &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			if dials.Add(1) == 2 {
-				book.Revoke(key, "sha256:1")
+	for _, advances := range []bool{false, true} {
+		t.Run(fmt.Sprintf("anchor advances=%v", advances), func(t *testing.T) {
+			t.Parallel()
+			var came, dials, version atomic.Int64
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				came.Add(1)
+				w.Header().Set("Connection", "close")
+				w.Header().Set("X-Federation-Policy-Evaluated", "false")
+				w.Header().Set("X-Federation-Correlation-Id", "id-1")
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}))
+			t.Cleanup(server.Close)
+			book, key := &PolicyBook{}, PolicyKey{Peer: "b", Capability: "c", Epoch: 1}
+			if err := book.Advertise(Advertisement{key, "sha256:1"}); err != nil {
+				t.Fatal(err)
 			}
-			return new(net.Dialer).DialContext(ctx, network, address)
-		}},
-	})
-	task := Task{Capability: "c", Obligations: Terms{"r": "eu"}}
-	req, _ := http.NewRequestWithContext(ContextWithTask(t.Context(), task), http.MethodGet, server.URL, nil)
-	_, err := tr.RoundTrip(req)
-	e, ok := errors.AsType[*Error](err)
-	if !ok || !errors.Is(err, ErrRouting) || e.Decision.Reason != ReasonNotAccepted || e.Decision.Attempts != 1 || came.Load() != 1 || dials.Load() != 2 {
-		t.Errorf("%v, %d requests, %d connections", err, came.Load(), dials.Load())
+			book.Accept(Policy{PolicyKey: key, Digest: "sha256:1"})
+			tr := newTestTransport(t, Config{
+				Book: book, Peers: []Peer{testPeer("b", server.URL)},
+				Anchors: anchorFunc(func(context.Context, string) (Anchor, error) {
+					v := version.Load()
+					if advances {
+						v = version.Add(1)
+					}
+					return Anchor{Version: fmt.Sprint("v", v)}, nil
+				}),
+				Base: &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+					if dials.Add(1) == 2 {
+						book.Revoke(key, "sha256:1")
+					}
+					return new(net.Dialer).DialContext(ctx, network, address)
+				}},
+			})
+			task := Task{Capability: "c", Obligations: Terms{"r": "eu"}}
+			req, _ := http.NewRequestWithContext(ContextWithTask(t.Context(), task), http.MethodGet, server.URL, nil)
+			_, err := tr.RoundTrip(req)
+			e, ok := errors.AsType[*Error](err)
+			if !ok || !errors.Is(err, ErrRouting) || came.Load() != 1 || dials.Load() != 2 {
+				t.Fatalf("%v, %d requests, %d connections", err, came.Load(), dials.Load())
+			}
+			want := Decision{
+				Peer: "b", Capability: "c", Outcome: OutcomeRoutingFailed, Reason: ReasonNotAccepted,
+				PolicyDigest: "sha256:1", Epoch: 1, Basis: BasisAccepted, CorrelationID: "id-1",
+				Evidence: []Evidence{{Source: SourceHeader, Layer: LayerRouting}},
+				Delivery: DeliveryAnswered, AnchorVersion: "v0", Attempts: 1, Refreshes: 2, Escalated: true,
+			}
+			if advances {
+				want.AnchorVersion = "v1"
+			}
+			if diff := cmp.Diff(want, e.Decision); diff != "" {
+				t.Error(diff)
+			}
+			if spent := tr.states["b"].budget.spent.Load(); spent != 0 {
+				t.Errorf("%d of the budget are spent", spent)
+			}
+		})
 	}
 }
