@@ -112,8 +112,8 @@ func readProxyStatus(a *reply, hops []Hop) (words []remark, far reach) {
 }
 
 // proxyChain parses the lines of the field. Each is a list by itself, so that no
-// line reaches into the next; and none is empty, which would leave a comma without a
-// member where they are combined (RFC 9651, section 4.2).
+// line reaches into the next; and none among others is empty, which would leave a comma
+// without a member where they are combined (RFC 9651, section 4.2).
 func proxyChain(values []string) (list httpsfv.List, ok bool) {
 	size := 0
 	for _, v := range values {
@@ -121,7 +121,7 @@ func proxyChain(values []string) (list httpsfv.List, ok bool) {
 			return nil, false
 		}
 		members, err := httpsfv.UnmarshalList([]string{v})
-		if err != nil || len(members) == 0 {
+		if err != nil || len(members) == 0 && len(values) > 1 {
 			return nil, false
 		}
 		list = append(list, members...)
