@@ -160,6 +160,7 @@ func (c *http2Conn) live() bool {
 // add takes over a connection to a host:port that net/http has dialed, and returns
 // what it then sends over.
 func (p *http2Pool) add(hostPort string, under *tls.Conn) http.RoundTripper {
+	dialed := time.Now()
 	h := p.enter(hostPort)
 	defer p.leave(hostPort)
 	h.made.Lock()
@@ -168,10 +169,15 @@ func (p *http2Pool) add(hostPort string, under *tls.Conn) http.RoundTripper {
 		go under.Close() // another one has come meanwhile; TLS takes its time
 		return &http2Dialed{pool: p, at: hostPort}
 	}
+	settled := settlement(under)
 	cc, err := p.maker.NewClientConn(context.WithValue(context.Background(), takenOver{}, under), "https", hostPort)
 	if err != nil {
 		go under.Close()
 		return http2Failed{err}
+	}
+	if !p.await(settled, dialed) {
+		go cc.Close()
+		return http2Failed{errHTTP2Silent}
 	}
 	made := &http2Conn{ClientConn: cc, under: under, since: time.Now()}
 	p.mu.Lock()
@@ -180,6 +186,37 @@ func (p *http2Pool) add(hostPort string, under *tls.Conn) http.RoundTripper {
 	d := &http2Dialed{pool: p, at: hostPort}
 	d.made.Store(made)
 	return d
+}
+
+// settlement returns what is closed when the settings have come that a peer begins with
+// (RFC 9113, section 3.4), or the connection has ended. Earlier nothing is sent: in TLS 1.3
+// the peer has yet to accept our certificate, and it may allow fewer streams than it would
+// get. It is called before the connection is taken over, as net/http shows it by what it
+// writes alone: its preface, and then that it has heeded the settings. What is not counted
+// is not waited for.
+func settlement(under *tls.Conn) <-chan struct{} {
+	if counted, _ := countedConnOf(under); counted != nil {
+		return counted.writes(2)
+	}
+	settled := make(chan struct{})
+	close(settled)
+	return settled
+}
+
+// await waits for the settlement, for as long as the handshake was given.
+func (p *http2Pool) await(settled <-chan struct{}, dialed time.Time) bool {
+	var over <-chan time.Time
+	if limit := p.maker.TLSHandshakeTimeout; limit > 0 {
+		timer := time.NewTimer(time.Until(dialed.Add(limit)))
+		defer timer.Stop()
+		over = timer.C
+	}
+	select {
+	case <-settled:
+		return true
+	case <-over:
+		return false
+	}
 }
 
 // enter has the host remain while a connection to it is made. It is where those that
@@ -290,6 +327,8 @@ func (d *http2Dialed) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	return nil, errHTTP2None
 }
+
+var errHTTP2Silent = errors.New("no HTTP/2 settings within the TLS handshake's timeout")
 
 var errHTTP2None = noHTTP2Conn{errors.New("no HTTP/2 connection takes another request")}
 

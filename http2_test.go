@@ -131,7 +131,7 @@ func server(t *testing.T, streams int, handler http.HandlerFunc) (s *httptest.Se
 func TestHTTP2StreamsAboveTheLimit(t *testing.T) {
 	checkLeaks(t)
 	t.Parallel()
-	const callers, streams = 250, 100 // as many as are taken for granted before the settings come
+	const callers, streams = 100, 8 // fewer than net/http takes for granted before the settings come
 	var inside atomic.Int64
 	all := make(chan struct{})
 	s, had, _ := server(t, streams, func(_ http.ResponseWriter, r *http.Request) {

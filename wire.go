@@ -88,6 +88,13 @@ type countedConn struct {
 	known   bool   // http2 is settled for the TLS above
 	err     error  // the first error of a read or write
 	gone    func() // told of each Close; nil: nobody asks
+	begun   begun
+}
+
+// begun is what somebody waits for: that so many writes were begun.
+type begun struct {
+	writes uint64
+	done   chan struct{} // nil: nobody waits
 }
 
 var errSealed = errors.New("the connection was sealed: the request must not leave on it")
@@ -105,7 +112,30 @@ func (c *countedConn) begin(p []byte) error {
 	}
 	c.started++
 	c.writing++
+	if c.started == c.begun.writes {
+		c.begun.tell()
+	}
 	return nil
+}
+
+// writes returns a channel that is closed when n more writes have begun or the
+// connection was closed. One may wait at a time.
+func (c *countedConn) writes(n uint64) <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	done := make(chan struct{})
+	c.begun = begun{c.started + n, done}
+	if c.closed {
+		c.begun.tell()
+	}
+	return done
+}
+
+func (b *begun) tell() {
+	if b.done != nil {
+		close(b.done)
+		b.done = nil
+	}
 }
 
 func (c *countedConn) end(n int64, err error) {
@@ -158,6 +188,7 @@ func (c *countedConn) Read(p []byte) (int, error) {
 func (c *countedConn) Close() error {
 	c.mu.Lock()
 	c.closed = true
+	c.begun.tell()
 	c.mu.Unlock()
 	if c.gone != nil {
 		c.gone()
