@@ -105,6 +105,39 @@ func (c *call) run(r refusal) (*http.Response, error) {
 // dispatch sends the call, or says why it does not go out after all.
 func (c *call) dispatch() refusal {
 	p := c.peer
+	if r := c.ready(); !r.ok() {
+		return r
+	}
+	p.budget.earn(p.Retry.BudgetRatio)
+	p.inFlight.Add(1)
+	defer p.inFlight.Add(-1)
+	for c.send(); c.last == nil; c.send() { // taken back
+		if r := c.again(); !r.ok() {
+			return r
+		}
+	}
+	c.loop()
+	return c.conclude()
+}
+
+// again asks anew what preflight said, of a call that was taken back: as nothing of it
+// has left, it may wait for its policy, if its body can be had once more.
+func (c *call) again() refusal {
+	taken := c.mending.stopped
+	if !c.body.rewind(c.in) {
+		return taken
+	}
+	c.next, c.mending.stopped = &attempt{}, refusal{}
+	c.peer.inFlight.Add(-1)
+	defer c.peer.inFlight.Add(1)
+	if r := c.clear(); !r.ok() {
+		return r
+	}
+	return c.ready()
+}
+
+// ready makes everything ready for the first send, or says why there is none.
+func (c *call) ready() refusal {
 	r := c.trust()
 	if c.t.anchors != nil && (!r.ok() || c.next.anchor == &noAnchor) {
 		if r = c.obtainAnchor(); r.ok() {
@@ -122,14 +155,7 @@ func (c *call) dispatch() refusal {
 	if !c.admit() {
 		return refusal{outcome: OutcomePeerUnavailable, reason: ReasonBreakerOpen}
 	}
-	p.budget.earn(p.Retry.BudgetRatio)
-	p.inFlight.Add(1)
-	defer p.inFlight.Add(-1)
-	if c.send(); c.last == nil {
-		return c.mending.stopped // taken back
-	}
-	c.loop()
-	return c.conclude()
+	return refusal{}
 }
 
 // trust settles what the next send goes out under, or says why nothing may be

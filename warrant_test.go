@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -180,7 +182,7 @@ func TestAgreementEndsBeforeConnection(t *testing.T) {
 		"another digest": {func(b *PolicyBook) {
 			_ = b.Advertise(Advertisement{key, "sha256:2"})
 			b.Accept(Policy{PolicyKey: key, Digest: "sha256:2"})
-		}, ReasonNotAccepted},
+		}, ReasonNone},
 	} {
 		for _, http2 := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/http2=%v", name, http2), func(t *testing.T) {
@@ -202,7 +204,9 @@ func TestAgreementEndsBeforeConnection(t *testing.T) {
 					t.Fatal(err)
 				}
 				book.Accept(Policy{PolicyKey: key, Digest: "sha256:1"})
-				tr := newTestTransport(t, Config{Base: base, Book: book, Peers: []Peer{testPeer("b", server.URL)}})
+				peer := testPeer("b", server.URL)
+				peer.Hold.Max = -1
+				tr := newTestTransport(t, Config{Base: base, Book: book, Peers: []Peer{peer}})
 				send := func(task Task) (Decision, error) {
 					req, _ := http.NewRequestWithContext(ContextWithTask(t.Context(), task), http.MethodGet, server.URL, nil)
 					resp, err := tr.RoundTrip(req)
@@ -292,5 +296,72 @@ func TestAgreementEndsBeforeResend(t *testing.T) {
 				t.Errorf("%d of the budget are spent", spent)
 			}
 		})
+	}
+}
+
+// TestAgreementEndsAndComesBack: a task whose agreement ends while it waits for a
+// connection waits for its policy then, with its body, and goes out once there is one.
+func TestAgreementEndsAndComesBack(t *testing.T) {
+	t.Parallel()
+	key, task := PolicyKey{Peer: "b", Capability: "c", Epoch: 1}, Task{Capability: "c", Obligations: Terms{"r": "eu"}}
+	for name, body := range map[string]func() io.Reader{
+		"none":   func() io.Reader { return nil },
+		"again":  func() io.Reader { return strings.NewReader("all of it") },
+		"stream": func() io.Reader { return io.MultiReader(strings.NewReader("all "), strings.NewReader("of it")) },
+	} {
+		for _, http2 := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/http2=%v", name, http2), func(t *testing.T) {
+				t.Parallel()
+				var dials, asked atomic.Int64
+				came := make(chan string, 2)
+				server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					text, _ := io.ReadAll(r.Body)
+					came <- string(text)
+				}))
+				server.EnableHTTP2 = http2
+				server.StartTLS()
+				t.Cleanup(server.Close)
+				book := &PolicyBook{}
+				base := server.Client().Transport.(*http.Transport)
+				base.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+					if dials.Add(1) == 1 {
+						book.Revoke(key, "sha256:1")
+					}
+					return new(net.Dialer).DialContext(ctx, network, address)
+				}
+				if err := book.Advertise(Advertisement{key, "sha256:1"}); err != nil {
+					t.Fatal(err)
+				}
+				book.Accept(Policy{PolicyKey: key, Digest: "sha256:1"})
+				var tr *Transport
+				tr = newTestTransport(t, Config{
+					Base: base, Book: book, Peers: []Peer{testPeer("b", server.URL)},
+					Coordinator: coordinatorFunc(func(context.Context, Unresolved) {
+						asked.Add(1)
+						if s := tr.Status()[0]; s.Held != 1 || s.InFlight != 0 {
+							t.Errorf("%d held, %d in flight", s.Held, s.InFlight)
+						}
+						book.Accept(Policy{PolicyKey: key, Digest: "sha256:1"})
+					}),
+				})
+				req, _ := http.NewRequestWithContext(ContextWithTask(t.Context(), task), http.MethodPost, server.URL, body())
+				resp, err := tr.RoundTrip(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp.Body.Close()
+				d, _ := DecisionFromResponse(resp)
+				if d.Attempts != 1 || d.HeldFor <= 0 || d.Basis != BasisAccepted || d.Delivery != DeliveryAnswered {
+					t.Errorf("%+v", d)
+				}
+				want := "all of it"
+				if name == "none" {
+					want = ""
+				}
+				if got := <-came; got != want || len(came) != 0 || asked.Load() != 1 {
+					t.Errorf("%q came, and %d more; asked %d times", got, len(came), asked.Load())
+				}
+			})
+		}
 	}
 }
