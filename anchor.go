@@ -86,6 +86,7 @@ type anchorKeeper struct {
 	outstanding atomic.Bool   // a source was called and has not returned
 
 	mu       sync.Mutex
+	wanted   uint64        // the number of the first fetch that RefreshAnchor is content with
 	flight   chan struct{} // closed when the fetch on its way has ended; nil: none is
 	lastAt   time.Time     // when the last fetch began
 	last     fetchOutcome  // the last fetch that ended
@@ -195,6 +196,14 @@ func (k *anchorKeeper) kick(interval time.Duration) {
 	k.start(interval)
 }
 
+// renew is kick for a fetch that begins from now on, also where one is on its way.
+func (k *anchorKeeper) renew(interval time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.wanted = k.mark() + 1
+	k.start(interval)
+}
+
 // start returns the flight on its way, a new one where none is. k.mu is held.
 func (k *anchorKeeper) start(interval time.Duration) chan struct{} {
 	if k.flight != nil {
@@ -228,6 +237,9 @@ func (k *anchorKeeper) fly(flight chan struct{}, wait, interval time.Duration) {
 	}
 	k.last, k.flight = out, nil
 	k.plan(now, interval)
+	if out.number < k.wanted {
+		k.start(interval)
+	}
 	k.mu.Unlock()
 	close(flight)
 	if k.ended != nil && open {

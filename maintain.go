@@ -47,6 +47,29 @@ func (t *Transport) MaintainAnchors(ctx context.Context) error {
 	}
 }
 
+// RefreshAnchor has the peer's anchor fetched, by a fetch that begins after this call,
+// MinRefreshInterval after the one before; it does not wait for it. It is for who knows that
+// the AnchorSource has another one, before a RefreshHint or a failure asks for it. A peer
+// that was never configured, and a Transport without an AnchorSource, are ignored.
+func (t *Transport) RefreshAnchor(peer string) {
+	if t.anchors == nil {
+		return
+	}
+	t.update.Lock()
+	defer t.update.Unlock()
+	s := t.states[peer]
+	if s == nil {
+		return
+	}
+	interval := defaultRefreshInterval // of one that was removed, and may come back
+	for _, p := range t.peers.Load().peers {
+		if p.ID == peer {
+			interval = p.Retry.MinRefreshInterval
+		}
+	}
+	s.anchors.renew(interval)
+}
+
 // planned is when the next fetch ahead of time should begin, zero before the
 // first, and why the last one failed, if it did.
 func (k *anchorKeeper) planned() (due time.Time, failed error) {

@@ -309,6 +309,52 @@ func TestMaintainBackoff(t *testing.T) {
 	})
 }
 
+// TestRefreshAnchor: who knows of another anchor has it fetched, whatever hint the one at
+// hand came with and whatever is on its way, and not once for each who knows.
+func TestRefreshAnchor(t *testing.T) {
+	vtBubble(t, func(t *testing.T) {
+		s := &vtAnchors{}
+		s.is(Anchor{Version: "1", RefreshHint: 10 * 365 * 24 * time.Hour})
+		r := vtAnchorRig(t, s)
+		r.tr.RefreshAnchor("b") // the first
+		time.Sleep(time.Hour)
+		s.set(vtSlow(3*time.Second, Anchor{Version: "1"}))
+		r.begin = time.Now()
+		fetches := func() string { return fmt.Sprint(s.since(r.begin)[1:]) }
+		r.tr.RefreshAnchor("nobody")
+		r.tr.RefreshAnchor("b") // from 0 to 3 s
+		time.Sleep(time.Second)
+		s.is(Anchor{Version: "2"})
+		for range 10 {
+			r.tr.RefreshAnchor("b") // at 3 s
+		}
+		time.Sleep(time.Minute)
+		vtWant(t, "fetches at", fetches(), "[0s 3s]")
+		vtWant(t, "version", r.status().AnchorVersion, "2")
+
+		for range 2 { // at once, and MinRefreshInterval later, which the second waits for
+			r.tr.RefreshAnchor("b")
+			time.Sleep(time.Nanosecond)
+		}
+		r.tr.RefreshAnchor("b")
+		time.Sleep(time.Minute)
+		vtWant(t, "fetches at", fetches(), "[0s 3s 1m1s 1m2s]")
+
+		// One that was removed may come back.
+		if err := r.tr.SetPeers(nil); err != nil {
+			t.Fatal(err)
+		}
+		s.is(Anchor{Version: "3"})
+		r.tr.RefreshAnchor("b")
+		time.Sleep(time.Minute)
+		if err := r.tr.SetPeers([]Peer{{ID: "b", Origins: []string{r.peer.URL}}}); err != nil {
+			t.Fatal(err)
+		}
+		vtWant(t, "version", r.status().AnchorVersion, "3")
+	})
+	(&Transport{}).RefreshAnchor("b")
+}
+
 // TestMaintainFollowsPeers: a peer that is added is fetched for, one that is
 // removed is not, and one that stays keeps its anchor.
 func TestMaintainFollowsPeers(t *testing.T) {

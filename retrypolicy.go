@@ -43,6 +43,8 @@ type RetryPolicy struct {
 	TrustHTTP2Refusal bool
 }
 
+const defaultRefreshInterval = time.Second
+
 func (p RetryPolicy) withDefaults(fault func(field, format string, args ...any)) RetryPolicy {
 	if p.MaxAttempts < 0 {
 		fault("Retry.MaxAttempts", "%d is negative; 1 resends nothing", p.MaxAttempts)
@@ -55,7 +57,7 @@ func (p RetryPolicy) withDefaults(fault func(field, format string, args ...any))
 	if p.MinBackoff > p.MaxBackoff {
 		fault("Retry.MinBackoff", "%v is longer than MaxBackoff, %v", p.MinBackoff, ConfigValue{"Retry.MaxBackoff", p.MaxBackoff})
 	}
-	p.MinRefreshInterval = orDefault(p.MinRefreshInterval, time.Second, "Retry.MinRefreshInterval", fault)
+	p.MinRefreshInterval = orDefault(p.MinRefreshInterval, defaultRefreshInterval, "Retry.MinRefreshInterval", fault)
 	p.AttemptTimeout = orDefault(p.AttemptTimeout, time.Minute, "Retry.AttemptTimeout", fault)
 	p.BudgetRatio = rateOrDefault(p.BudgetRatio, 0.1, "Retry.BudgetRatio", fault)
 	return p

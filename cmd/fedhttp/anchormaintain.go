@@ -18,20 +18,24 @@ func (a *anchorFile) maintain(ctx context.Context, t *fedhttp.Transport) {
 	defer renewing.Wait()
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
-	var seen []byte             // what the file had when it was read last; nil: nothing yet
-	var stop context.CancelFunc // nil: nothing is renewed
+	var seen []byte                   // what the file had when it was read last; nil: nothing yet
+	var before map[string]anchorEntry // that it had, without faults; nil: nothing yet
+	var stop context.CancelFunc       // nil: nothing is renewed
 	for ctx.Err() == nil {
 		if data, err := readFile(a.path); err == nil && (seen == nil || !bytes.Equal(data, seen)) {
 			seen = data
-			switch fetched, err := a.fetched(data); {
-			case err != nil || fetched == (stop != nil):
-			case fetched:
-				var renew context.Context
-				renew, stop = context.WithCancel(ctx)
-				renewing.Go(func() { _ = t.MaintainAnchors(renew) })
-			default:
-				stop()
-				stop = nil
+			if entries, err := a.parse(data); err == nil {
+				switch fetched := refresh(t, before, entries); {
+				case fetched == (stop != nil):
+				case fetched:
+					var renew context.Context
+					renew, stop = context.WithCancel(ctx)
+					renewing.Go(func() { _ = t.MaintainAnchors(renew) })
+				default:
+					stop()
+					stop = nil
+				}
+				before = entries
 			}
 		}
 		select {
@@ -44,16 +48,18 @@ func (a *anchorFile) maintain(ctx context.Context, t *fedhttp.Transport) {
 	}
 }
 
-// fetched reports whether the file has anchors that are fetched from a URL.
-func (a *anchorFile) fetched(data []byte) (bool, error) {
-	entries, err := a.parse(data)
-	if err != nil {
-		return false, err
-	}
-	for _, e := range entries {
-		if e.URL != "" || e.Bundle != "" {
-			return true, nil
+// refresh has the anchors fetched that are to come from another URL than before: that which
+// a peer has from the file, or from the URL before, may be good for years. It reports whether
+// any comes from a URL.
+func refresh(t *fedhttp.Transport, before, now map[string]anchorEntry) (fetched bool) {
+	for peer, e := range now {
+		if e.URL == "" && e.Bundle == "" {
+			continue
+		}
+		fetched = true
+		if was := before[peer]; before != nil && (e.URL != was.URL || e.Bundle != was.Bundle) {
+			t.RefreshAnchor(peer)
 		}
 	}
-	return false, nil
+	return fetched
 }

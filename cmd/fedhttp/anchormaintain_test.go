@@ -95,6 +95,67 @@ func TestMaintainFollowsFile(t *testing.T) {
 	})
 }
 
+// TestMaintainMoves: an anchor that is to come from a URL is fetched from there once the file
+// says so, whatever stood in it before, and also where others are renewed already.
+func TestMaintainMoves(t *testing.T) {
+	t.Parallel()
+	path := write(t, "anchors.yaml", "")
+	synctest.Test(t, func(t *testing.T) {
+		put := func(entries string) {
+			replace(t, path, "anchors: ["+entries+", {peer: org-c, url: https://pki.c.example/anchor}]")
+		}
+		put("{peer: org-b, version: v1}")
+		file, err := newAnchorFile(path, roundTrip(func(r *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader(`{"version": "` + r.URL.Host + `"}`)), Request: r}, nil
+		}), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		source := &countedSource{AnchorSource: file}
+		var peers []fedhttp.Peer
+		for _, id := range []string{"b", "c"} {
+			peers = append(peers, fedhttp.Peer{ID: "org-" + id, Origins: []string{"https://" + id + ".example"}})
+		}
+		transport, err := fedhttp.NewTransport(fedhttp.Config{Peers: peers, Anchors: source})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer transport.Close()
+		defer maintained(t, file, transport)()
+		soon := func(want string, fetches int64) {
+			t.Helper()
+			before := source.tried.Load()
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			if got := transport.Status()[0].AnchorVersion; got != want {
+				t.Errorf("org-b is under %s, want %s", got, want)
+			}
+			if n := source.tried.Load() - before; n != fetches {
+				t.Errorf("%d fetches, want %d", n, fetches)
+			}
+		}
+		soon("v1", 2)
+		put("{peer: org-b, url: https://one.b.example/anchor}")
+		soon("one.b.example", 1)
+		put("{peer: org-b, url: https://two.b.example/anchor}")
+		soon("two.b.example", 1)
+
+		// Also where it is not configured meanwhile.
+		put("{peer: org-b, version: v3}")
+		time.Sleep(2 * time.Hour)
+		soon("v3", 0)
+		if err := transport.SetPeers(peers[1:]); err != nil {
+			t.Fatal(err)
+		}
+		put("{peer: org-b, url: https://four.b.example/anchor}")
+		time.Sleep(2 * time.Second)
+		if err := transport.SetPeers(peers); err != nil {
+			t.Fatal(err)
+		}
+		soon("four.b.example", 0)
+	})
+}
+
 // TestMaintainLeavesStanding: beside anchors that are renewed, one that stands in the file
 // is not asked for until half of its life is over.
 func TestMaintainLeavesStanding(t *testing.T) {
