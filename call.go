@@ -220,8 +220,9 @@ func (c *call) conclude() refusal {
 	switch a.verdict {
 	case VerdictNone:
 		if why := checkReceipt(c.peer.Receipt, a.resp, c.peer.signals.receipt, c.task, a.warrant.Authorization); why != ReasonNone {
+			err := receiptFault(why, a.resp, c.peer.signals.receipt, a.warrant.Authorization)
 			a.discard()
-			return refusal{outcome: OutcomePolicyMismatch, reason: why}
+			return refusal{OutcomePolicyMismatch, why, err}
 		}
 		return refusal{}
 	case VerdictRejection:

@@ -112,7 +112,7 @@ func (f *preflight) run(req *http.Request, unknown Reason) (r refusal, letters u
 // clear decides, holding the task where its policy is pending.
 func (f *preflight) clear() refusal {
 	if f.peer.RequireTask && f.task.Capability == "" {
-		return refusal{outcome: OutcomeTaskRequired, reason: ReasonNoCapability}
+		return refusal{OutcomeTaskRequired, ReasonNoCapability, errTaskRequired}
 	}
 	var now time.Time
 	if f.task.Capability != "" { // nothing else depends on the time
@@ -130,13 +130,13 @@ func (f *preflight) clear() refusal {
 func (f *preflight) authorize(now time.Time) refusal {
 	err := f.consult(now)
 	if err == ErrTaskRequired { //nolint:errorlint // our own sentinel, as it is
-		return refusal{outcome: OutcomeTaskRequired, reason: ReasonNoCapability}
+		return refusal{OutcomeTaskRequired, ReasonNoCapability, errObligedTask}
 	}
 	// A denial comes before an unresolved policy: a task that was denied is not
 	// worth waiting for.
 	if f.task.Capability != "" {
 		if f.peer.denials.spent(now, f.peer.Denial) {
-			return refusal{outcome: OutcomeScopeDenied, reason: ReasonDenialBudget}
+			return refusal{OutcomeScopeDenied, ReasonDenialBudget, &budgetSpentError{f.peer.Denial}}
 		}
 		if f.peer.Denial.HoldOff >= 0 && !f.t.noDenials() {
 			if r := f.deniedBefore(); !r.ok() {
@@ -208,7 +208,7 @@ func (f *preflight) deniedBefore() (r refusal) {
 	}
 	d := f.detail()
 	d.correlationID, d.policyReason = denial.CorrelationID, denial.PolicyReason
-	return refusal{outcome: OutcomeScopeDenied, reason: ReasonDeniedBefore}
+	return refusal{OutcomeScopeDenied, ReasonDeniedBefore, &deniedError{f.task.Scope, denial.Until}}
 }
 
 // recordDenial keeps a rejection, so that later tasks that it covers are not sent.

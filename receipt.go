@@ -1,6 +1,9 @@
 package fedhttp
 
-import "net/http"
+import (
+	"fmt"
+	"net/http"
+)
 
 // ReceiptMode is how the digest that a response says it was produced under is
 // checked. It is a closed set; the zero value is VerifyReceipt. Receipts are
@@ -52,4 +55,20 @@ func checkReceipt(mode ReceiptMode, resp *http.Response, header string, task *Ta
 		return ReasonReceiptMissing
 	}
 	return ReasonNone
+}
+
+// receiptFault says what is wrong with the receipts of a response that is withheld: the
+// response is gone then, and somebody has to compare the two digests.
+//
+//go:noinline
+func receiptFault(why Reason, resp *http.Response, header string, auth Authorization) error {
+	if why == ReasonReceiptMissing {
+		return fmt.Errorf("it has no %s, and the peer's Receipt requires one", header)
+	}
+	for _, digest := range resp.Header[header] {
+		if digest != auth.Digest {
+			return fmt.Errorf("its receipt names digest %s; the task was sent under %s of epoch %d", quote(digest), quote(auth.Digest), auth.Epoch)
+		}
+	}
+	return nil
 }

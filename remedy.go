@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
+	"time"
 )
 
 // errNoBook is why a task is not held that has obligations: nobody could agree to them.
@@ -48,6 +50,37 @@ var errLateTurn = errors.New("its policy was agreed, and its turn by Hold.Releas
 // missing says what the task waits for, by what the book said last.
 func (f *preflight) missing(reason Reason) error {
 	return &pendingError{f.warrant.auth(), reason}
+}
+
+// Why a request needs a capability.
+var (
+	errTaskRequired = errors.New("the peer has RequireTask, and neither the request's context nor a route gives it one")
+	errObligedTask  = errors.New("its obligations need one, and neither the request's context nor a route gives it one")
+)
+
+// deniedError says for how long a denial covers what is like the task.
+type deniedError struct {
+	scope string
+	until time.Time
+}
+
+func (e *deniedError) Error() string {
+	var b strings.Builder
+	b.WriteString("the denial")
+	if e.scope != "" {
+		b.WriteString(" of scope " + quote(e.scope))
+	}
+	if e.until.IsZero() {
+		return b.String() + " still holds"
+	}
+	return b.String() + " holds until " + e.until.UTC().Format(time.RFC3339Nano) + ", or until the peer advertises another policy"
+}
+
+// budgetSpentError says which budget is spent.
+type budgetSpentError struct{ policy DenialPolicy }
+
+func (e *budgetSpentError) Error() string {
+	return fmt.Sprintf("the peer has denied %d times within %v (Denial.Budget, Window); tasks with a capability are refused until one of them is older than that", e.policy.Budget, e.policy.Window)
 }
 
 // noPeer says why a request is no peer's, and what would make it one's.

@@ -157,3 +157,53 @@ func TestUnknownPeerNamesTheOrigin(t *testing.T) {
 		}
 	}
 }
+
+// TestRefusalSaysWhatToDo: by the error alone one knows what the request lacks, how long
+// a denial lasts, and which digest a receipt has.
+func TestRefusalSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		peer func(*fedhttp.Peer)
+		task fedhttp.Task
+		last *http.Response // nil: a denial comes first, and nothing is sent then
+		err  error
+		want string
+	}{
+		"required": {func(p *fedhttp.Peer) { p.RequireTask = true }, fedhttp.Task{}, nil, fedhttp.ErrTaskRequired, "the peer has RequireTask, and neither"},
+		"obliged":  {func(*fedhttp.Peer) {}, fedhttp.Task{Obligations: heldTask.Obligations}, nil, fedhttp.ErrTaskRequired, "its obligations need one"},
+		"denied": {func(*fedhttp.Peer) {}, fedhttp.Task{Capability: "c", Scope: "s\n1"}, nil, fedhttp.ErrScopeDenied,
+			`the denial of scope "s\n1" holds until 2000-01-01T00:15:00Z, or until the peer advertises another policy`},
+		"denied without a scope": {func(*fedhttp.Peer) {}, fedhttp.Task{Capability: "c"}, nil, fedhttp.ErrScopeDenied, "the denial holds until 2000-01-01T00:15:00Z"},
+		"budget": {func(p *fedhttp.Peer) { p.Denial = fedhttp.DenialPolicy{Budget: 1, HoldOff: -1} }, fedhttp.Task{Capability: "c"}, nil, fedhttp.ErrScopeDenied,
+			"the peer has denied 1 times within 1h0m0s (Denial.Budget, Window)"},
+		"receipt differs": {func(*fedhttp.Peer) {}, *heldTask, response(200, "X-Federation-Policy-Digest", "d", "X-Federation-Policy-Digest", "other\n"),
+			fedhttp.ErrPolicyMismatch, `its receipt names digest "other\n"; the task was sent under "d" of epoch 4`},
+		"receipt missing": {func(p *fedhttp.Peer) { p.Receipt = fedhttp.RequireReceipt }, *heldTask, response(200),
+			fedhttp.ErrPolicyMismatch, "it has no X-Federation-Policy-Digest, and the peer's Receipt requires one"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				book, key := &fedhttp.PolicyBook{}, fedhttp.PolicyKey{Peer: "b", Capability: heldTask.Capability, Epoch: 4}
+				book.Accept(fedhttp.Policy{PolicyKey: key, Digest: "d"})
+				if err := book.Advertise(fedhttp.Advertisement{PolicyKey: key, Digest: "d"}); err != nil {
+					t.Fatal(err)
+				}
+				peer := testPeer("b", stubURL)
+				c.peer(&peer)
+				answer := c.last
+				if answer == nil {
+					answer = denied()
+				}
+				tr := newTestTransport(t, fedhttp.Config{Base: answering(answer), Book: book, Peers: []fedhttp.Peer{peer}})
+				_, err := get(t, tr, c.task)
+				if c.last == nil {
+					_, err = get(t, tr, c.task)
+				}
+				if !errors.Is(err, c.err) || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("%v; want %s", err, c.want)
+				}
+			})
+		})
+	}
+}
