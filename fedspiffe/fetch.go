@@ -46,15 +46,23 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 	switch {
 	case len(via) > maxRedirects:
 		return fmt.Errorf("more than %d redirects", maxRedirects)
-	case to.Scheme != "https" || to.User != nil || !sameHost(from, to):
-		return fmt.Errorf("a redirect to another host, %.128q, is not followed; if the endpoint has moved, ask the peer's operators and change Endpoint.URL", to.Host)
+	case to.Scheme != "https":
+		return fmt.Errorf("a redirect to another scheme, %.128q, is not followed; ask the peer's operators to stay with https", to.Scheme)
+	case !strings.EqualFold(from.Hostname(), to.Hostname()):
+		return elsewhere("host", to.Hostname())
+	case portOf(from) != portOf(to):
+		return elsewhere("port", portOf(to))
+	case to.User != nil:
+		return errors.New("a redirect to a URL with userinfo is not followed; ask the peer's operators to leave it out")
 	}
 	return nil
 }
 
-func sameHost(a, b *url.URL) bool {
-	return strings.EqualFold(a.Hostname(), b.Hostname()) && cmp.Or(a.Port(), "443") == cmp.Or(b.Port(), "443")
+func elsewhere(what, there string) error {
+	return fmt.Errorf("a redirect to another %s, %.128q, is not followed; if the endpoint has moved, ask the peer's operators and change Endpoint.URL", what, there)
 }
+
+func portOf(u *url.URL) string { return cmp.Or(u.Port(), "443") }
 
 // fetch asks the endpoint for the bundle of the trust domain.
 func (d *domain) fetch(ctx context.Context) (*spiffebundle.Bundle, error) {

@@ -254,12 +254,12 @@ func TestFetchRedirects(t *testing.T) {
 		want string // empty: it is followed
 	}{
 		"within the host":   {func(own string) string { return own + "/moved" }, ""},
-		"another host":      {func(string) string { return other.URL }, "a redirect to another host"},
-		"plain http":        {func(string) string { return plain.URL }, "a redirect to another host"},
-		"plain, same host":  {func(own string) string { return "http" + strings.TrimPrefix(own, "https") + "/moved" }, "a redirect to another host"},
-		"userinfo":          {func(own string) string { return "https://u:p@" + strings.TrimPrefix(own, "https://") + "/moved" }, "a redirect to another host"},
+		"another port":      {func(string) string { return other.URL }, "a redirect to another port, \""},
+		"plain http":        {func(string) string { return plain.URL }, `a redirect to another scheme, "http"`},
+		"plain, same host":  {func(own string) string { return "http" + strings.TrimPrefix(own, "https") + "/moved" }, `a redirect to another scheme, "http"`},
+		"userinfo":          {func(own string) string { return "https://u:p@" + strings.TrimPrefix(own, "https://") + "/moved" }, "a redirect to a URL with userinfo"},
 		"round and round":   {func(own string) string { return own + "/bundle" }, "more than 3 redirects"},
-		"a name for itself": {func(own string) string { return strings.Replace(own, "127.0.0.1", "localhost", 1) + "/moved" }, "a redirect to another host"},
+		"a name for itself": {func(own string) string { return strings.Replace(own, "127.0.0.1", "localhost", 1) + "/moved" }, `a redirect to another host, "localhost"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPublisher(t, bundleOf(1, newCA(t, domainB)))
