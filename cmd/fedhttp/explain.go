@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -17,9 +16,6 @@ import (
 
 	"github.com/fedhttp/fedhttp"
 )
-
-// maxInput bounds a file that is explained; a HAR file may be large.
-const maxInput = 64 << 20
 
 func newExplain(std streams) *cobra.Command {
 	var peersFile, peerID, request, issuedAt string
@@ -111,19 +107,11 @@ func readCaptured(args []string, in io.Reader, entry int, method string) (*captu
 }
 
 func readInput(args []string, in io.Reader) ([]byte, error) {
+	const remedy = "leave out all but the response, or the entry of the HAR file, that is to be explained"
 	if len(args) == 1 && args[0] != "-" {
-		f, err := os.Open(args[0])
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		in = f
+		return readPath(args[0], maxInput, remedy)
 	}
-	data, err := io.ReadAll(io.LimitReader(in, maxInput+1))
-	if err == nil && len(data) > maxInput {
-		err = fmt.Errorf("the input is longer than %d bytes", maxInput)
-	}
-	return data, err
+	return readAll(in, "stdin", maxInput, remedy)
 }
 
 // read completes the circumstances with what the flags and the HAR file say.

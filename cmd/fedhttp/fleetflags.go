@@ -75,7 +75,7 @@ var fleetPrefix = regexp.MustCompile(`^[A-Za-z0-9_-]{1,32}$`)
 func (a *fleetAccess) options() ([]nats.Option, error) {
 	options := []nats.Option{nats.RetryOnFailedConnect(false), nats.Timeout(min(a.timeout, 5*time.Second))}
 	if a.creds != "" {
-		content, err := os.ReadFile(a.creds)
+		content, err := readPath(a.creds, maxFile, "name a file of the credentials alone")
 		if err == nil {
 			_, err = nkeys.ParseDecoratedUserNKey(content)
 		}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"slices"
@@ -15,9 +14,6 @@ import (
 
 	"github.com/fedhttp/fedhttp"
 )
-
-// maxFile bounds the files of policies and anchors, in bytes.
-const maxFile = 1 << 20
 
 // policy is an entry of the file of policies: what the peer offers the capability
 // under, and that our side has agreed to it.
@@ -53,16 +49,7 @@ func readFile(path string) ([]byte, error) {
 	if !info.Mode().IsRegular() { // a pipe is read once, or keeps us waiting
 		return nil, fmt.Errorf("%s is no regular file, which it has to be to be read again", path)
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err == nil && len(data) > maxFile {
-		err = fmt.Errorf("%s is larger than %d bytes", path, maxFile)
-	}
-	return data, err
+	return readPath(path, maxFile, "leave out what has expired, and peers that are not configured")
 }
 
 // parseFile parses a file of policies or anchors: YAML, of which JSON is a part. The list

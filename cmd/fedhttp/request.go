@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/textproto"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 
@@ -133,8 +132,9 @@ func (c *call) body() (data []byte, given bool, err error) {
 }
 
 func (c *call) read(path string) ([]byte, error) {
+	const remedy = "send it through fedhttp proxy, which streams it"
 	if path == "-" {
-		return io.ReadAll(c.std.in)
+		return readAll(c.std.in, "stdin", maxData, remedy)
 	}
-	return os.ReadFile(path)
+	return readPath(path, maxData, remedy)
 }

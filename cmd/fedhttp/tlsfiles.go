@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"os"
 )
 
 // tlsFlags are what the flags are called that name files for TLS.
@@ -16,7 +15,7 @@ type tlsFlags struct{ ca, cert, key string }
 func loadTLS(flags tlsFlags, caFile, certFile, keyFile string) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if caFile != "" {
-		pem, err := os.ReadFile(caFile)
+		pem, err := readPath(caFile, maxPEM, "name a file of the authorities' certificates alone")
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", flags.ca, err)
 		}
@@ -36,13 +35,13 @@ func loadTLS(flags tlsFlags, caFile, certFile, keyFile string) (*tls.Config, err
 }
 
 func loadPair(flags tlsFlags, certFile, keyFile string) (tls.Certificate, error) {
-	cert, err := os.ReadFile(certFile)
+	cert, err := readPath(certFile, maxPEM, "name a file of our certificate and its chain alone")
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("%s: %w", flags.cert, err)
 	}
 	key := cert // read once: it may be a pipe
 	if keyFile != "" {
-		if key, err = os.ReadFile(keyFile); err != nil {
+		if key, err = readPath(keyFile, maxPEM, "name a file of the key alone"); err != nil {
 			return tls.Certificate{}, fmt.Errorf("%s: %w", flags.key, err)
 		}
 	}
