@@ -169,8 +169,8 @@ func (n *notifier[E]) deliver(next notice[E]) {
 // escalate tells an operator. Without an Escalator the call's line in the log does.
 func (t *Transport) escalate(ctx context.Context, e Escalation) {
 	kept := e
-	kept.Decision.Capability, _ = bounded(e.Decision.Capability)
-	kept.Decision.TaskID, _ = bounded(e.Decision.TaskID)
+	kept.Decision.Capability = shortened(e.Decision.Capability)
+	kept.Decision.TaskID = shortened(e.Decision.TaskID)
 	kept.Decision.Evidence = slices.Clone(e.Decision.Evidence)
 	t.lastEscalations.add(kept)
 	t.metrics.escalation(ctx, &e)

@@ -237,9 +237,9 @@ func (c *call) recordDenial() {
 // the reason that the task is sent again: then it is kept here.
 func (c *call) record(d Denial) {
 	kept := d
-	kept.Capability, _ = bounded(d.Capability)
-	kept.TaskID, _ = bounded(d.TaskID)
-	kept.Scope, _ = bounded(d.Scope)
+	kept.Capability = shortened(d.Capability)
+	kept.TaskID = shortened(d.TaskID)
+	kept.Scope = shortened(d.Scope)
 	c.t.lastDenials.add(kept)
 	c.t.metrics.denial(c, d.Peer)
 	err := errLedgerPanicked

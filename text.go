@@ -26,17 +26,23 @@ func bounded(s string) (text string, cut bool) {
 // cutMark ends what was cut, so that nobody asks a peer about half an id.
 const cutMark = "..."
 
+// shortened returns s bounded, with cutMark where it was cut. What is as its caller named it
+// is not escaped; without the mark nobody could tell where a URL's secrets end that was cut.
+func shortened(s string) string {
+	s, cut := bounded(s)
+	if cut {
+		s += cutMark
+	}
+	return s
+}
+
 // sanitize returns s bounded, with cutMark where it was cut, and with every
 // character escaped that could end a line, move a cursor or look like another:
 // the form in which a peer's words enter decisions, spans, logs and errors. It
 // does not allocate for plain text.
 func sanitize(s string) string {
-	s, cut := bounded(s)
-	if !isPlain(s) {
+	if s = shortened(s); !isPlain(s) {
 		s = escape(s)
-	}
-	if cut {
-		s += cutMark
 	}
 	return s
 }
