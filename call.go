@@ -278,7 +278,9 @@ func (c *call) tell(cause error) {
 	if c.escalated = escalated; escalated {
 		d := c.decision()
 		d.Evidence = slices.Clone(d.Evidence) // the sink's; the caller has its own
-		c.t.escalate(c.Context, Escalation{Kind: kind, Decision: d, At: time.Now()})
+		now := time.Now()
+		c.peer.raised.Store(now.UnixNano())
+		c.t.escalate(c.Context, Escalation{Kind: kind, Decision: d, At: now})
 	}
 	c.t.logDecision(c, kind, cause)
 }

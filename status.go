@@ -19,6 +19,9 @@ type PeerStatus struct {
 	// DenialsLeft is how many more denials DenialPolicy.Budget allows before
 	// tasks are refused. -1: no budget is set.
 	DenialsLeft int
+	// LastEscalationAt is when the last call to the peer was escalated, zero where none
+	// was: RecentEscalations are those of all peers, and may not have it any more.
+	LastEscalationAt time.Time
 	// Breaker is "closed", "half-open", "open" or "off".
 	Breaker string
 	// BreakerRetryAt is when an open breaker lets a trial through; zero for any other.
@@ -73,6 +76,9 @@ func (t *Transport) statusOf(p *peer, now time.Time) PeerStatus {
 	}
 	for _, o := range p.origins {
 		s.Origins = append(s.Origins, o.String())
+	}
+	if at := p.raised.Load(); at != 0 {
+		s.LastEscalationAt = time.Unix(0, at)
 	}
 	if b.open() {
 		s.BreakerRetryAt = b.retryAt(now)

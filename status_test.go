@@ -83,6 +83,7 @@ func TestStatus(t *testing.T) {
 			r.get(t.Context(), Task{ID: id})
 		}
 		want.Breaker, want.Degraded, want.BreakerRetryAt = "open", true, time.Now().Add(time.Minute)
+		want.LastEscalationAt = time.Now()
 		check("with an open breaker")
 		escalations := r.tr.RecentEscalations()
 		if len(escalations) != 2 || escalations[0].Decision.CorrelationID != "c-a2" || escalations[1].Decision.CorrelationID != "c-a1" {

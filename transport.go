@@ -122,7 +122,8 @@ type peerState struct {
 	pacer    pacer
 	held     heldTasks
 	inFlight atomic.Int64
-	degraded atomic.Bool // by SetDegraded
+	degraded atomic.Bool  // by SetDegraded
+	raised   atomic.Int64 // when it was escalated last, in Unix nanoseconds; zero: never
 
 	lastRefresh atomic.Pointer[refreshSpan]
 	labels      labels

@@ -72,6 +72,12 @@ func peerStates(all []fedhttp.PeerStatus, escalations []fedhttp.Escalation, now 
 	states := make([]peerState, len(all))
 	for i := range all {
 		p := peerState{PeerStatus: &all[i], escalated: of[all[i].ID]}
+		if at := all[i].LastEscalationAt; at.After(p.last) { // those of other peers have taken its place
+			p.last = at
+			if p.recently == 0 && now.Sub(at) < recently {
+				p.recently = 1
+			}
+		}
 		p.problems = problemsOf(&p, now)
 		states[i] = p
 	}

@@ -161,6 +161,29 @@ func TestPeerEscalations(t *testing.T) {
 	}
 }
 
+// TestPeerEscalationsReplaced: a peer with many escalations does not hide that another has one.
+func TestPeerEscalationsReplaced(t *testing.T) {
+	t.Parallel()
+	at := noon.Add(-3 * time.Minute)
+	src := stub{peers: []fedhttp.PeerStatus{
+		{ID: "old", DenialsLeft: -1, LastEscalationAt: noon.Add(-time.Hour)}, {ID: "many", DenialsLeft: -1, LastEscalationAt: noon}, {ID: "one", DenialsLeft: -1, LastEscalationAt: at},
+	}}
+	for range maxRecent {
+		src.escalations = append(src.escalations, fedhttp.Escalation{At: noon, Decision: fedhttp.Decision{Peer: "many"}})
+	}
+	s := snapshot(src, noon)
+	for i, want := range []Peer{
+		{ID: "many", RecentEscalations: maxRecent, LastEscalationAt: noon.UTC(), Problems: []Problem{ProblemEscalations}},
+		{ID: "one", RecentEscalations: 1, LastEscalationAt: at.UTC(), Problems: []Problem{ProblemEscalations}},
+		{ID: "old", LastEscalationAt: noon.Add(-time.Hour).UTC(), Problems: []Problem{}},
+	} {
+		want.DenialsLeft, want.Origins = -1, []string{}
+		if diff := cmp.Diff(want, s.Peers[i]); diff != "" {
+			t.Errorf("-want +got\n%s", diff)
+		}
+	}
+}
+
 // TestOrder: what is worst is at the top, and what waits longest.
 func TestOrder(t *testing.T) {
 	t.Parallel()

@@ -82,7 +82,8 @@ type Peer struct {
 	HeldKeys int `json:"held_keys"`
 	InFlight int `json:"in_flight"`
 	// RecentEscalations is how many of Status.Escalations are the peer's and of the
-	// last hour, and LastEscalationAt the time of the peer's last, however old.
+	// last hour, at least one where its last is, which other peers' may have replaced
+	// there. LastEscalationAt is the time of the peer's last, however old.
 	RecentEscalations int       `json:"recent_escalations"`
 	LastEscalationAt  time.Time `json:"last_escalation_at,omitzero"`
 	Denials           int       `json:"denials"`

@@ -341,6 +341,38 @@ func TestSecrets(t *testing.T) {
 	})
 }
 
+// TestEscalationsReplaced: as many escalations of a peer as are remembered, between calls
+// that succeed, do not hide that another peer has one.
+func TestEscalationsReplaced(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, fedhttp.Config{}, "one", "many")
+		fails := func(peer, id string) {
+			if err := r.call(t.Context(), peer, fedhttp.Task{ID: id}, ambiguous(id)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		fails("one", "c")
+		at := time.Now().UTC()
+		time.Sleep(time.Minute)
+		for i := range 100 {
+			fails("many", fmt.Sprint("c", i))
+			if err := r.call(t.Context(), "many", fedhttp.Task{ID: "well"}, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s := r.json(t)
+		if s.Summary.NeedAttention != 2 || s.Summary.RecentEscalations != 101 {
+			t.Errorf("%+v", s.Summary)
+		}
+		for _, p := range s.Peers {
+			if p.ID == "one" && !p.LastEscalationAt.Equal(at) {
+				t.Errorf("%+v, want its escalation at %v", p, at)
+			}
+		}
+	})
+}
+
 // TestSecretsCut: a URL in what a caller named is known for one where the library has cut it
 // before its host.
 func TestSecretsCut(t *testing.T) {
