@@ -22,6 +22,7 @@ func negotiate(accept []string) (mediaType string, ok bool) {
 	header := strings.Join(accept, ",")
 	if len(header) > maxAccept {
 		header = header[:maxAccept]
+		header = header[:strings.LastIndexByte(header, ',')+1] // half of an element may have another weight
 	}
 	if strings.Trim(header, ", \t") == "" {
 		return typeHTML, true

@@ -46,6 +46,7 @@ func TestNegotiate(t *testing.T) {
 		{[]string{";;;, text/html"}, typeHTML},
 		{[]string{"\x00\xff"}, ""},
 		{[]string{"application/json," + strings.Repeat("a/b,", maxAccept)}, typeJSON},
+		{[]string{"*/*;q=0.5," + strings.Repeat(" ", maxAccept-len("*/*;q=0.5,text/html;q=0")) + "text/html;q=0.9"}, typeHTML},
 		{[]string{strings.Repeat("a/b,", maxAccept) + "application/json"}, ""}, // beyond what is read
 	} {
 		got, ok := negotiate(test.accept)
