@@ -88,14 +88,20 @@ func (c *call) send() {
 	if a.resp == nil {
 		a.span.End() // nothing of it goes on
 	}
-	if a.unjudged() && c.mending.own.outcome == OutcomePolicyUnresolved {
+	if a.unjudged() && c.mending.own.outcome != OutcomeCanceled && a.lapsed() {
 		c.takeBack(a, before)
 	}
 }
 
-// takeBack undoes a send whose policy was unresolved again before anything of it had
-// left. The call is what it was before: not sent, or sent and failed, where all that the
-// policy forbids is the resend.
+// lapsed reports whether preflight's word did not hold until the base had a connection.
+func (a *attempt) lapsed() bool {
+	_, lapsed := errors.AsType[*lapsedError](a.err)
+	return lapsed
+}
+
+// takeBack undoes a send that preflight would not have cleared any more, and of which
+// nothing has left. The call is what it was before: not sent, or sent and failed, where
+// all that policy forbids is the resend.
 func (c *call) takeBack(a, before *attempt) {
 	r := c.mending.own
 	if r.err = c.failure(a); before != nil {
@@ -270,8 +276,8 @@ func (c *call) ownDoing(a *attempt) refusal {
 	case errors.Is(a.err, ErrClientCertificate):
 		return refusal{outcome: OutcomePeerUnavailable, reason: ReasonClientCertificate}
 	default:
-		if lapsed, ok := errors.AsType[*unresolvedError](a.err); ok { // while it waited for a connection
-			return refusal{outcome: OutcomePolicyUnresolved, reason: lapsed.reason}
+		if lapsed, ok := errors.AsType[*lapsedError](a.err); ok { // while it waited for a connection
+			return refusal{outcome: lapsed.outcome, reason: lapsed.reason}
 		}
 	}
 	return refusal{}

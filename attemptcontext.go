@@ -62,7 +62,7 @@ func (a *attempt) getConn(string) { a.fence.getConn(a.cancel) }
 func (a *attempt) gotConn(info httptrace.GotConnInfo) {
 	err := staysHere(a.parent, info.Conn)
 	if err == nil {
-		err = a.stillAgreed()
+		err = a.stillCleared()
 	}
 	if err != nil {
 		a.fence.refuse(info.Conn, err, a.cancel)

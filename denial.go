@@ -54,9 +54,9 @@ type Denial struct {
 }
 
 // DenialLedger keeps denials. Record is called once for each rejection, Denied
-// before every send of a task that has a capability, so it must answer from
-// memory. Implementations are safe for concurrent use. A ledger that panics is
-// contained: its Denied is then taken as a yes.
+// before every send of a task that has a capability, and once more when there is a
+// connection for it, so it must answer from memory. Implementations are safe for
+// concurrent use. A ledger that panics is contained: its Denied is then taken as a yes.
 type DenialLedger interface {
 	// Record keeps d until d.Until. Where it fails, the error is logged and the
 	// denial kept in memory; the call goes on.

@@ -19,7 +19,8 @@ func hearing(t *testing.T) (*attempt, *countedConn, net.Conn) {
 	go func() { _, _ = io.Copy(io.Discard, theirs) }()
 	say(t, conn, "GET / HTTP/1.1\r\n\r\n")
 	hear(t, conn, theirs)
-	a := &attempt{parent: context.Background()}
+	c := &call{preflight: preflight{Context: context.Background(), place: &place{}, task: &Task{}}}
+	a := &attempt{parent: c, warrant: &unsaid[BasisNoObligation]}
 	a.getConn("peer.invalid:80")
 	a.gotConn(httptrace.GotConnInfo{Conn: conn, Reused: true})
 	return a, conn, theirs

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"maps"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -179,6 +180,9 @@ func (p *http2Pool) add(hostPort string, under *tls.Conn) http.RoundTripper {
 		go cc.Close()
 		return http2Failed{errHTTP2Silent}
 	}
+	if cc.Err() != nil {
+		<-end(under) // and the goodbye of TLS was what was written
+	}
 	made := &http2Conn{ClientConn: cc, under: under, since: time.Now()}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -198,10 +202,22 @@ func settlement(under *tls.Conn) <-chan struct{} {
 	if counted, _ := countedConnOf(under); counted != nil {
 		return counted.writes(2)
 	}
-	settled := make(chan struct{})
-	close(settled)
-	return settled
+	return noWait
 }
+
+// end returns what is closed when the connection is, which tells then why it ended.
+func end(under *tls.Conn) <-chan struct{} {
+	if counted, _ := countedConnOf(under); counted != nil {
+		return counted.writes(math.MaxUint64)
+	}
+	return noWait
+}
+
+var noWait = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
 
 // await waits for the settlement, for as long as the handshake was given.
 func (p *http2Pool) await(settled <-chan struct{}, dialed time.Time) bool {

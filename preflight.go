@@ -129,6 +129,15 @@ func (f *preflight) clear() refusal {
 // a moment ago may have been revoked, denied or have expired. It never waits.
 func (f *preflight) authorize(now time.Time) refusal {
 	err := f.consult(now)
+	r := f.rule(f.warrant.Authorization, err, now)
+	if r.ok() && f.warrant.Basis != BasisNoObligation {
+		f.peer.told.resolved(f.task.Capability)
+	}
+	return r
+}
+
+// rule says whether a task may go out of which the book says auth and err.
+func (f *preflight) rule(auth Authorization, err error, now time.Time) refusal {
 	if err == ErrTaskRequired { //nolint:errorlint // our own sentinel, as it is
 		return refusal{OutcomeTaskRequired, ReasonNoCapability, errObligedTask}
 	}
@@ -139,7 +148,7 @@ func (f *preflight) authorize(now time.Time) refusal {
 			return refusal{OutcomeScopeDenied, ReasonDenialBudget, &budgetSpentError{f.peer.Denial}}
 		}
 		if f.peer.Denial.HoldOff >= 0 && !f.t.noDenials() {
-			if r := f.deniedBefore(); !r.ok() {
+			if r := f.deniedBefore(auth); !r.ok() {
 				return r
 			}
 		}
@@ -147,32 +156,50 @@ func (f *preflight) authorize(now time.Time) refusal {
 	if err != nil {
 		return refusal{outcome: OutcomePolicyUnresolved, reason: unresolvedReason(err)}
 	}
-	if f.warrant.Basis != BasisNoObligation {
-		f.peer.told.resolved(f.task.Capability)
-	}
 	return refusal{}
 }
 
 // consult asks the book under what the task may go out, or may not yet.
 func (f *preflight) consult(now time.Time) error {
-	auth, err := f.t.book.Authorize(f.peer.ID, *f.task, f.peer.DefaultTerms, now)
+	auth, err := f.ask(now)
 	f.warrant = warrantOf(auth)
 	return err
 }
 
-// stillAgreed asks the book once more, where the task went to the base under an agreement:
-// the connection that has come may have been waited for, and what was agreed meanwhile
-// taken back. Nothing has left yet.
-func (a *attempt) stillAgreed() error {
-	if a.warrant.auth().Basis <= BasisNoObligation {
+func (f *preflight) ask(now time.Time) (Authorization, error) {
+	return f.t.book.Authorize(f.peer.ID, *f.task, f.peer.DefaultTerms, now)
+}
+
+// stillCleared asks once more what preflight did, when the base has a connection: it may
+// have been waited for, and what was agreed may have been taken back meanwhile, or another
+// task denied. Nothing has left yet.
+func (a *attempt) stillCleared() error {
+	c := callOf(a.parent)
+	agreed := a.warrant.Basis > BasisNoObligation
+	if !agreed && !c.deniable() {
 		return nil
 	}
-	c := callOf(a.parent)
-	auth, err := c.t.book.Authorize(c.peer.ID, *c.task, c.peer.DefaultTerms, time.Now())
-	if err == nil && auth != a.warrant.Authorization {
-		return errNotAccepted // any more: it is another one by now
+	f, now := c.preflight, time.Now() // a copy: what it finds is not for the decision
+	auth, err := f.ask(now)
+	switch r := f.rule(auth, err, now); {
+	case !r.ok():
+		return &lapsedError{r}
+	case agreed && auth != a.warrant.Authorization:
+		return &lapsedError{refusal{outcome: OutcomePolicyUnresolved, reason: ReasonNotAccepted}}
 	}
-	return err
+	return nil
+}
+
+// lapsedError is why a task that was cleared is not any more.
+type lapsedError struct{ refusal }
+
+func (e *lapsedError) Error() string {
+	return e.outcome.err().Error() + " (" + e.reason.String() + ")"
+}
+
+// deniable reports whether a denial could forbid the task.
+func (f *preflight) deniable() bool {
+	return f.task.Capability != "" && (f.peer.Denial.Budget > 0 || f.peer.Denial.HoldOff >= 0 && !f.t.noDenials())
 }
 
 // unresolvedReason returns why the book has not authorized a task.
@@ -192,16 +219,16 @@ func (t *Transport) noDenials() bool {
 
 // deniedBefore asks the ledger. One that panics has not said that the task may
 // go, so it may not.
-func (f *preflight) deniedBefore() (r refusal) {
+func (f *preflight) deniedBefore(auth Authorization) (r refusal) {
 	defer func() {
 		if fault := recover(); fault != nil {
 			err := fmt.Errorf("%w: %s", errLedgerPanicked, faultText(fault))
 			r = refusal{OutcomeScopeDenied, ReasonLedgerFailed, err}
 		}
 	}()
-	denial, denied := f.t.unrecorded.Denied(f.peer.ID, *f.task, f.warrant.Authorization)
+	denial, denied := f.t.unrecorded.Denied(f.peer.ID, *f.task, auth)
 	if !denied {
-		denial, denied = f.t.ledger.Denied(f.peer.ID, *f.task, f.warrant.Authorization)
+		denial, denied = f.t.ledger.Denied(f.peer.ID, *f.task, auth)
 	}
 	if !denied {
 		return refusal{}

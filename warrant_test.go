@@ -365,3 +365,63 @@ func TestAgreementEndsAndComesBack(t *testing.T) {
 		}
 	}
 }
+
+// TestDeniedBeforeConnection: what a denial covers that is recorded while a task waits for
+// a connection is not sent, with obligations or without.
+func TestDeniedBeforeConnection(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		policy DenialPolicy
+		scope  string // the denial's
+		want   Reason
+	}{
+		"same scope":        {DenialPolicy{}, "s", ReasonDeniedBefore},
+		"another scope":     {DenialPolicy{}, "t", ReasonNone},
+		"budget spent":      {DenialPolicy{Budget: 1}, "t", ReasonDenialBudget},
+		"no hold-off":       {DenialPolicy{HoldOff: -1}, "s", ReasonNone},
+		"only budget spent": {DenialPolicy{HoldOff: -1, Budget: 1}, "s", ReasonDenialBudget},
+	} {
+		for _, http2 := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/http2=%v", name, http2), func(t *testing.T) {
+				t.Parallel()
+				var came, dials atomic.Int64
+				server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { came.Add(1) }))
+				server.EnableHTTP2 = http2
+				server.StartTLS()
+				t.Cleanup(server.Close)
+				var tr *Transport
+				ledger := NewDenialLedger()
+				base := server.Client().Transport.(*http.Transport)
+				base.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+					if dials.Add(1) == 1 {
+						_ = ledger.Record(ctx, Denial{Peer: "b", Capability: "c", Scope: test.scope, CorrelationID: "id-1", Until: time.Now().Add(time.Hour)})
+						tr.states["b"].denials.add(time.Now(), test.policy.Budget)
+					}
+					return new(net.Dialer).DialContext(ctx, network, address)
+				}
+				peer := testPeer("b", server.URL)
+				peer.Denial = test.policy
+				tr = newTestTransport(t, Config{Base: base, Denials: ledger, Peers: []Peer{peer}})
+				task := Task{Capability: "c", Scope: "s"}
+				req, _ := http.NewRequestWithContext(ContextWithTask(t.Context(), task), http.MethodGet, server.URL, nil)
+				resp, err := tr.RoundTrip(req)
+				if err == nil {
+					resp.Body.Close()
+				}
+				e, _ := errors.AsType[*Error](err)
+				switch {
+				case test.want == ReasonNone:
+					if err != nil || came.Load() != 1 {
+						t.Errorf("%v, %d requests", err, came.Load())
+					}
+				case e == nil || !errors.Is(err, ErrScopeDenied) || e.Decision.Reason != test.want || e.Decision.Attempts != 0 || e.Decision.Delivery != DeliveryNone:
+					t.Errorf("%v", err)
+				case test.want == ReasonDeniedBefore && e.Decision.CorrelationID != "id-1":
+					t.Errorf("correlation ID %q", e.Decision.CorrelationID)
+				case came.Load() != 0:
+					t.Errorf("%d requests", came.Load())
+				}
+			})
+		}
+	}
+}

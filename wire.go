@@ -91,10 +91,10 @@ type countedConn struct {
 	begun   begun
 }
 
-// begun is what somebody waits for: that so many writes were begun.
+// begun is what somebody waits for: that so many more writes were begun.
 type begun struct {
-	writes uint64
-	done   chan struct{} // nil: nobody waits
+	more uint64
+	done chan struct{} // nil: nobody waits
 }
 
 var errSealed = errors.New("the connection was sealed: the request must not leave on it")
@@ -112,7 +112,7 @@ func (c *countedConn) begin(p []byte) error {
 	}
 	c.started++
 	c.writing++
-	if c.started == c.begun.writes {
+	if c.begun.more--; c.begun.more == 0 {
 		c.begun.tell()
 	}
 	return nil
@@ -124,7 +124,7 @@ func (c *countedConn) writes(n uint64) <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	done := make(chan struct{})
-	c.begun = begun{c.started + n, done}
+	c.begun = begun{n, done}
 	if c.closed {
 		c.begun.tell()
 	}
