@@ -57,7 +57,8 @@ func (c *call) admit() bool {
 }
 
 // send makes the attempt to come, which was admitted, and leaves it, judged, in c.last.
-func (c *call) send() {
+// It reports false where that was taken back.
+func (c *call) send() bool {
 	p := c.peer
 	a, before := c.next, c.last
 	c.last = a
@@ -82,44 +83,34 @@ func (c *call) send() {
 	}
 	c.judge(a)
 	c.t.tracing.classified(c, a)
+	if a.lapsed() {
+		c.takeBack(a, before)
+		return false
+	}
 	if metered {
 		c.t.metrics.attempt(ctx, c, a, took)
 	}
 	if a.resp == nil {
 		a.span.End() // nothing of it goes on
 	}
-	if a.unjudged() && c.mending.own.outcome != OutcomeCanceled && a.lapsed() {
-		c.takeBack(a, before)
-	}
+	return true
 }
 
 // lapsed reports whether preflight's word did not hold until the base had a connection.
 func (a *attempt) lapsed() bool {
+	if !a.unjudged() {
+		return false
+	}
 	_, lapsed := errors.AsType[*lapsedError](a.err)
 	return lapsed
 }
 
-// takeBack undoes a send that preflight would not have cleared any more, and of which
-// nothing has left. The call is what it was before: not sent, or sent and failed, where
-// all that policy forbids is the resend.
+// takeBack undoes a send of which nothing has left. The call is what it was before.
 func (c *call) takeBack(a, before *attempt) {
-	r := c.mending.own
-	if r.err = c.failure(a); before != nil {
-		r.outcome = OutcomeRoutingFailed
-	}
-	c.mending.own, c.mending.stopped = refusal{}, r
 	c.sends--
-	c.last = before
-	c.forgo(a)
-	a.close()
-}
-
-// forgo lets go of what a send had been given that does not take place.
-func (c *call) forgo(a *attempt) {
+	c.last, c.next = before, &attempt{paid: a.paid}
 	a.slot.release(tallyNeutral)
-	if a.paid {
-		c.peer.budget.giveBack()
-	}
+	a.close()
 }
 
 var (
@@ -277,7 +268,7 @@ func (c *call) ownDoing(a *attempt) refusal {
 		return refusal{outcome: OutcomePeerUnavailable, reason: ReasonClientCertificate}
 	default:
 		if lapsed, ok := errors.AsType[*lapsedError](a.err); ok { // while it waited for a connection
-			return refusal{outcome: lapsed.outcome, reason: lapsed.reason}
+			return lapsed.refusal
 		}
 	}
 	return refusal{}

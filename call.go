@@ -3,6 +3,7 @@ package fedhttp
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"time"
@@ -35,7 +36,7 @@ type call struct {
 // mending is what a call has with which something is not as it should be.
 type mending struct {
 	refresh *refreshSpan // the last that it waited for; nil: none
-	stopped refusal      // why the loop ended short of a final verdict, or nothing was sent
+	stopped refusal      // why the loop ended short of a final verdict
 	own     refusal      // how our own side ended the last attempt
 }
 
@@ -108,26 +109,24 @@ func (c *call) dispatch() refusal {
 	if r := c.ready(); !r.ok() {
 		return r
 	}
-	p.budget.earn(p.Retry.BudgetRatio)
 	p.inFlight.Add(1)
 	defer p.inFlight.Add(-1)
-	for c.send(); c.last == nil; c.send() { // taken back
+	for !c.send() {
 		if r := c.again(); !r.ok() {
 			return r
 		}
 	}
+	p.budget.earn(p.Retry.BudgetRatio)
 	c.loop()
 	return c.conclude()
 }
 
-// again asks anew what preflight said, of a call that was taken back: as nothing of it
-// has left, it may wait for its policy, if its body can be had once more.
+// again asks anew what preflight said, of a call that was taken back: it may wait for its
+// policy, if its body can be had once more.
 func (c *call) again() refusal {
-	taken := c.mending.stopped
-	if !c.body.rewind(c.in) {
-		return taken
+	if taken := c.mending.own; !c.body.rewind(c.in) {
+		return refusal{taken.outcome, taken.reason, errBodyLost}
 	}
-	c.next, c.mending.stopped = &attempt{}, refusal{}
 	c.peer.inFlight.Add(-1)
 	defer c.peer.inFlight.Add(1)
 	if r := c.clear(); !r.ok() {
@@ -135,6 +134,8 @@ func (c *call) again() refusal {
 	}
 	return c.ready()
 }
+
+var errBodyLost = errors.New("it was cleared, and not any more when it had a connection; it cannot wait, as its body has been read from and has no GetBody")
 
 // ready makes everything ready for the first send, or says why there is none.
 func (c *call) ready() refusal {
@@ -145,6 +146,8 @@ func (c *call) ready() refusal {
 		}
 	}
 	switch {
+	case r.outcome == OutcomePolicyUnresolved: // held, also where its context has ended that
+		return r
 	case c.Err() != nil: // nothing has left yet, so it is not for the breaker or an operator
 		return refusal{OutcomeCanceled, ReasonContextEnded, contextError(c)}
 	case c.requestCanceled():

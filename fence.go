@@ -192,7 +192,7 @@ func (f *fence) judge(err error, bodyFailed, trustRefusal bool) (Delivery, []Evi
 		}
 	}
 	if f.cause != nil {
-		err = &joined{f.cause, err}
+		err = f.cause // what the base says is what we did then
 	}
 	if f.http2 && !bodyFailed { // which has any text, and was read after the header was sent
 		switch end := http2EndOf(err); {

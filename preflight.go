@@ -184,7 +184,7 @@ func (a *attempt) stillCleared() error {
 	switch r := f.rule(auth, err, now); {
 	case !r.ok():
 		return &lapsedError{r}
-	case agreed && auth != a.warrant.Authorization:
+	case agreed && (auth.Digest != a.warrant.Digest || auth.Epoch != a.warrant.Epoch): // it has told the peer which
 		return &lapsedError{refusal{outcome: OutcomePolicyUnresolved, reason: ReasonNotAccepted}}
 	}
 	return nil

@@ -90,7 +90,7 @@ func (c *call) loop() {
 	_, _ = retryLoop.Do(&retryablehttp.Request{Request: shell.WithContext(c)}) //nolint:bodyclose // a shell has no body
 	if c.resending {
 		c.resending = false
-		c.forgo(c.next)
+		c.forgo()
 		c.mend().stopped = c.ended()
 	}
 }
@@ -115,9 +115,11 @@ type turn struct{}
 
 func (turn) RoundTrip(shell *http.Request) (*http.Response, error) {
 	c := callOf(shell.Context())
-	if c.resending {
-		c.resending = false
-		c.send()
+	for c.resending {
+		if c.resending = !c.send(); c.resending { // taken back
+			c.mend().stopped = c.resendAgain()
+			c.resending = c.mending.stopped.ok()
+		}
 	}
 	return &http.Response{
 		StatusCode: http.StatusOK, ProtoMajor: 1, ProtoMinor: 1,
@@ -148,7 +150,6 @@ func checkRetry(ctx context.Context, _ *http.Response, _ error) (bool, error) {
 // makes everything ready where it is. The conditions are those of docs/design.md.
 func (c *call) mayResend() refusal {
 	a, p := c.last, c.peer
-	stop := func(r Reason) refusal { return refusal{outcome: OutcomeRoutingFailed, reason: r} }
 	switch {
 	case a.reason != ReasonNone:
 		return stop(a.reason)
@@ -191,28 +192,60 @@ func (c *call) mayResend() refusal {
 			return stop(ReasonBudgetExhausted)
 		}
 	}
-	r = c.pause(max(after, backoff(p.Retry, int(c.sends))))
-	if r.ok() {
-		if r = c.authorize(time.Now()); !r.ok() {
-			r.outcome = OutcomeRoutingFailed // it was sent, and failed; policy only forbids the resend
-		}
+	if r = c.pause(max(after, backoff(p.Retry, int(c.sends)))); r.ok() {
+		r = c.clearResend()
+	}
+	if !r.ok() {
+		c.forgo()
+	}
+	return r
+}
+
+// clearResend asks anew what has to hold right before a send, and says what does not. The
+// call was sent, and failed, so all that this forbids is the resend.
+func (c *call) clearResend() refusal {
+	r := c.authorize(time.Now())
+	switch {
+	case r.outcome == OutcomePolicyUnresolved:
+		r.err = c.missing(r.reason)
+		c.tellCoordinator(r.reason)
+	case r.ok() && c.peer.degraded.Load():
+		return stop(ReasonPeerDegraded)
+	case r.ok():
+		r = c.trust()
 	}
 	switch {
 	case !r.ok():
-	case p.degraded.Load():
-		r = stop(ReasonPeerDegraded)
-	default:
-		if r = c.trust(); !r.ok() {
-			r.outcome = OutcomeRoutingFailed
-		}
-	}
-	if r.ok() && !c.admit() {
-		r = stop(ReasonBreakerOpen)
-	}
-	if !r.ok() {
-		c.forgo(c.next)
+		r.outcome = OutcomeRoutingFailed
+	case !c.admit():
+		return stop(ReasonBreakerOpen)
 	}
 	return r
+}
+
+// stop is the refusal of a resend.
+func stop(why Reason) refusal { return refusal{outcome: OutcomeRoutingFailed, reason: why} }
+
+// resendAgain makes a resend ready that was taken back, or says why there is none.
+func (c *call) resendAgain() refusal {
+	r := stop(ReasonBodyNotReplayable)
+	if c.Err() != nil || c.requestCanceled() {
+		r = c.ended()
+	} else if c.body.rewind(c.in) {
+		r = c.clearResend()
+	}
+	if !r.ok() {
+		c.forgo()
+	}
+	return r
+}
+
+// forgo lets go of what the resend had been given that does not take place.
+func (c *call) forgo() {
+	c.next.slot.release(tallyNeutral)
+	if c.next.paid {
+		c.peer.budget.giveBack()
+	}
 }
 
 // refresh waits until the peer's anchor was fetched after a was sent.
