@@ -124,7 +124,11 @@ func (c *call) dispatch() refusal {
 // again asks anew what preflight said, of a call that was taken back: it may wait for its
 // policy, if its body can be had once more.
 func (c *call) again() refusal {
-	if taken := c.mending.own; !c.body.rewind(c.in) {
+	taken := c.mending.own
+	switch r := c.abandoned(); {
+	case !r.ok():
+		return r
+	case !c.body.rewind(c.in):
 		return refusal{taken.outcome, taken.reason, errBodyLost}
 	}
 	c.peer.inFlight.Add(-1)
@@ -145,18 +149,26 @@ func (c *call) ready() refusal {
 			r = c.trust()
 		}
 	}
-	switch {
-	case r.outcome == OutcomePolicyUnresolved: // held, also where its context has ended that
+	if r.outcome == OutcomePolicyUnresolved { // held, also where its context has ended that
 		return r
-	case c.Err() != nil: // nothing has left yet, so it is not for the breaker or an operator
+	}
+	if left := c.abandoned(); !left.ok() {
+		return left
+	}
+	if r.ok() && !c.admit() {
+		return refusal{outcome: OutcomePeerUnavailable, reason: ReasonBreakerOpen}
+	}
+	return r
+}
+
+// abandoned says that nobody waits any more for a call of which nothing has left, where
+// that is so: it is not for the breaker or an operator.
+func (c *call) abandoned() refusal {
+	switch {
+	case c.Err() != nil:
 		return refusal{OutcomeCanceled, ReasonContextEnded, contextError(c)}
 	case c.requestCanceled():
 		return refusal{OutcomeCanceled, ReasonContextEnded, errRequestCanceled}
-	case !r.ok():
-		return r
-	}
-	if !c.admit() {
-		return refusal{outcome: OutcomePeerUnavailable, reason: ReasonBreakerOpen}
 	}
 	return refusal{}
 }

@@ -1,6 +1,7 @@
 package fedhttp
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -170,7 +171,7 @@ func (p *http2Pool) add(hostPort string, under *tls.Conn) http.RoundTripper {
 		go under.Close() // another one has come meanwhile; TLS takes its time
 		return &http2Dialed{pool: p, at: hostPort}
 	}
-	settled := settlement(under)
+	settled := written(under, 2) // our preface, and that the peer's settings are heeded
 	cc, err := p.maker.NewClientConn(context.WithValue(context.Background(), takenOver{}, under), "https", hostPort)
 	if err != nil {
 		go under.Close()
@@ -181,7 +182,7 @@ func (p *http2Pool) add(hostPort string, under *tls.Conn) http.RoundTripper {
 		return http2Failed{errHTTP2Silent}
 	}
 	if cc.Err() != nil {
-		<-end(under) // and the goodbye of TLS was what was written
+		<-written(under, math.MaxUint64) // the goodbye of TLS was; its end tells why
 	}
 	made := &http2Conn{ClientConn: cc, under: under, since: time.Now()}
 	p.mu.Lock()
@@ -192,45 +193,32 @@ func (p *http2Pool) add(hostPort string, under *tls.Conn) http.RoundTripper {
 	return d
 }
 
-// settlement returns what is closed when the settings have come that a peer begins with
-// (RFC 9113, section 3.4), or the connection has ended. Earlier nothing is sent: in TLS 1.3
-// the peer has yet to accept our certificate, and it may allow fewer streams than it would
-// get. It is called before the connection is taken over, as net/http shows it by what it
-// writes alone: its preface, and then that it has heeded the settings. What is not counted
-// is not waited for.
-func settlement(under *tls.Conn) <-chan struct{} {
+// written returns a channel that is closed when n more writes to the connection have begun,
+// or it was closed. For one that is not counted it is closed already.
+func written(under *tls.Conn, n uint64) <-chan struct{} {
 	if counted, _ := countedConnOf(under); counted != nil {
-		return counted.writes(2)
+		return counted.writes(n)
 	}
-	return noWait
-}
-
-// end returns what is closed when the connection is, which tells then why it ended.
-func end(under *tls.Conn) <-chan struct{} {
-	if counted, _ := countedConnOf(under); counted != nil {
-		return counted.writes(math.MaxUint64)
-	}
-	return noWait
-}
-
-var noWait = func() chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c
-}()
+}
 
-// await waits for the settlement, for as long as the handshake was given.
+// settingsTimeout is that of http.DefaultTransport for a handshake.
+const settingsTimeout = 10 * time.Second
+
+// await waits for the settings that a peer begins with (RFC 9113, section 3.4), for as long
+// as its handshake might take, or for the end of the connection. Before that nothing is sent:
+// in TLS 1.3 the peer has yet to accept our certificate, and it may allow fewer streams than
+// it would get. That they have come net/http shows by what it writes alone.
 func (p *http2Pool) await(settled <-chan struct{}, dialed time.Time) bool {
-	var over <-chan time.Time
-	if limit := p.maker.TLSHandshakeTimeout; limit > 0 {
-		timer := time.NewTimer(time.Until(dialed.Add(limit)))
-		defer timer.Stop()
-		over = timer.C
-	}
+	limit := cmp.Or(p.maker.TLSHandshakeTimeout, settingsTimeout)
+	timer := time.NewTimer(time.Until(dialed.Add(limit)))
+	defer timer.Stop()
 	select {
 	case <-settled:
 		return true
-	case <-over:
+	case <-timer.C:
 		return false
 	}
 }
