@@ -259,7 +259,7 @@ func (c *call) ownDoing(a *attempt) refusal {
 			own.err = c.body.watched.failed() // a.err says what came of it, and not this
 		}
 		return own
-	case a.fence.isHTTP2() && !overHTTP2(c.in.Header):
+	case a.fence.isHTTP2() && (!overHTTP2(c.in.Header) || http2EndOf(a.err) == http2TooLarge):
 		return refusal{outcome: OutcomeCanceled, reason: ReasonBadRequest}
 	case a.delivery != DeliveryNotDelivered:
 	case errors.Is(a.err, ErrPeerUntrusted):

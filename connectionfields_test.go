@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -64,6 +65,36 @@ func TestConnectionFields(t *testing.T) {
 		if n := served.Load(); n != sent {
 			t.Errorf("HTTP/2 %v: %d requests came, want %d", http2, n, sent)
 		}
+	}
+}
+
+// A header larger than an HTTP/2 peer takes is the caller's mistake too: net/http does not
+// send it.
+func TestHeaderTooLargeForThePeer(t *testing.T) {
+	checkLeaks(t)
+	t.Parallel()
+	var served, escalated atomic.Int32
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served.Add(1) }))
+	server.EnableHTTP2, server.Config.MaxHeaderBytes = true, 4096
+	server.StartTLS()
+	defer server.Close()
+	cfg := testPeer("b", server.URL)
+	cfg.Breaker.Failures = 1
+	tr := newTestTransport(t, fedhttp.Config{
+		Base: server.Client().Transport, Peers: []fedhttp.Peer{cfg}, Anchors: risingAnchors(),
+		Escalator: escalatorFunc(func(context.Context, fedhttp.Escalation) { escalated.Add(1) }),
+	})
+	req := requestOf(http.MethodPost, server.URL)
+	req.Header.Set("X-Note", strings.Repeat("x", 10<<10))
+	d := fenceDecision(t, rawSend(tr, req))
+	if d.Reason != fedhttp.ReasonBadRequest || d.Outcome != fedhttp.OutcomeCanceled || d.Attempts != 1 || d.Escalated {
+		t.Errorf("%+v, want canceled (bad_request)", d)
+	}
+	if err := rawSend(tr, requestOf(http.MethodPost, server.URL)); err != nil {
+		t.Errorf("the next: %v", err)
+	}
+	if n := served.Load(); n != 1 || escalated.Load() != 0 {
+		t.Errorf("%d requests came and %d escalations, want 1 and none", n, escalated.Load())
 	}
 }
 

@@ -10,18 +10,20 @@ import (
 type http2End uint8
 
 const (
-	http2Other   http2End = iota
-	http2Unsent           // the connection took no more requests, and so not this one
-	http2Reset            // the stream was reset
-	http2Refused          // the peer says that it has not processed it: RFC 9113, sections 6.8 and 8.7
+	http2Other    http2End = iota
+	http2Unsent            // the connection took no more requests, and so not this one
+	http2Reset             // the stream was reset
+	http2TooLarge          // the header is larger than the peer takes, and so was not sent
+	http2Refused           // the peer says that it has not processed it: RFC 9113, sections 6.8 and 8.7
 )
 
 // http2Ends has the errors of net/http that have no type, by their texts: a version
 // that changes one is found by a test, and until then makes it http2Other.
 var http2Ends = map[string]http2End{
-	"http2: client conn not usable":                               http2Unsent,
-	"http2: client conn could not be established":                 http2Unsent,
-	"http2: Transport received Server's graceful shutdown GOAWAY": http2Refused,
+	"http2: client conn not usable":                                  http2Unsent,
+	"http2: client conn could not be established":                    http2Unsent,
+	"http2: request header list larger than peer's advertised limit": http2TooLarge,
+	"http2: Transport received Server's graceful shutdown GOAWAY":    http2Refused,
 }
 
 // http2GoAwayError begins the text where a GOAWAY has an error and is below the first
