@@ -108,6 +108,7 @@ func (a *attempt) lapsed() bool {
 // takeBack undoes a send of which nothing has left. The call is what it was before.
 func (c *call) takeBack(a, before *attempt) {
 	c.sends--
+	c.mending.taken++
 	c.last, c.next = before, &attempt{paid: a.paid}
 	a.slot.release(tallyNeutral)
 	a.close()
@@ -347,6 +348,7 @@ func (a *attempt) close() {
 	if a.parent != nil { // else its span could not be begun
 		a.stopClock()
 		a.cancel()
+		a.fence.end()
 	}
 	a.slot.release(tallyFailure) // only a panic has left it to be released here
 	a.span.End()

@@ -60,9 +60,12 @@ func (a *attempt) open(parent context.Context) context.Context {
 func (a *attempt) getConn(string) { a.fence.getConn(a.cancel) }
 
 func (a *attempt) gotConn(info httptrace.GotConnInfo) {
-	err := staysHere(a.parent, info.Conn)
+	err := a.fence.refusal()
 	if err == nil {
-		err = a.stillCleared()
+		err = staysHere(a.parent, info.Conn)
+	}
+	if err == nil {
+		err = a.stillCleared(info.Conn)
 	}
 	if err != nil {
 		a.fence.refuse(info.Conn, err, a.cancel)

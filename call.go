@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -38,6 +39,7 @@ type mending struct {
 	refresh *refreshSpan // the last that it waited for; nil: none
 	stopped refusal      // why the loop ended short of a final verdict
 	own     refusal      // how our own side ended the last attempt
+	taken   int          // sends that were taken back
 }
 
 // mend returns the mending, to be written to.
@@ -124,12 +126,16 @@ func (c *call) dispatch() refusal {
 // again asks anew what preflight said, of a call that was taken back: it may wait for its
 // policy, if its body can be had once more.
 func (c *call) again() refusal {
-	taken := c.mending.own
-	switch r := c.abandoned(); {
-	case !r.ok():
+	if r := c.abandoned(); !r.ok() {
 		return r
-	case !c.body.rewind(c.in):
-		return refusal{taken.outcome, taken.reason, errBodyLost}
+	}
+	if err := c.resumable(); err != nil {
+		taken := c.mending.own
+		if taken.outcome == OutcomePolicyUnresolved {
+			_ = c.consult(time.Now()) // for the decision
+			c.tellCoordinator(taken.reason)
+		}
+		return refusal{taken.outcome, taken.reason, err}
 	}
 	c.peer.inFlight.Add(-1)
 	defer c.peer.inFlight.Add(1)
@@ -139,7 +145,25 @@ func (c *call) again() refusal {
 	return c.ready()
 }
 
-var errBodyLost = errors.New("it was cleared, and not any more when it had a connection; it cannot wait, as its body has been read from and has no GetBody")
+// maxTaken bounds how often a call is taken back. Each time it has had a connection made,
+// and what a peer advertises may change as often as one is.
+const maxTaken = 3
+
+var (
+	errBodyLost = errors.New("it was cleared, and not any more when it had a connection; its body cannot be had again, so it cannot wait")
+	errUnsteady = fmt.Errorf("it was cleared, and not any more when it had a connection, %d times", maxTaken)
+)
+
+// resumable says why a call that was taken back is not sent after all.
+func (c *call) resumable() error {
+	switch {
+	case c.mending.taken >= maxTaken:
+		return errUnsteady
+	case !c.body.rewind(c.in):
+		return errBodyLost
+	}
+	return nil
+}
 
 // ready makes everything ready for the first send, or says why there is none.
 func (c *call) ready() refusal {
@@ -169,6 +193,8 @@ func (c *call) abandoned() refusal {
 		return refusal{OutcomeCanceled, ReasonContextEnded, contextError(c)}
 	case c.requestCanceled():
 		return refusal{OutcomeCanceled, ReasonContextEnded, errRequestCanceled}
+	case c.t.lifetime.Err() != nil:
+		return refusal{OutcomeCanceled, ReasonClosed, ErrClosed}
 	}
 	return refusal{}
 }

@@ -73,26 +73,58 @@ func (f *fence) gotConn(info httptrace.GotConnInfo, cancel func()) {
 		}
 		return
 	}
+	f.letGo()
 	f.conns, f.cause = min(f.conns+1, 2), nil
 	f.last, f.reused = info.Conn, info.Reused
 	f.conn, f.http2 = countedConnOf(info.Conn)
 	if f.conn != nil {
 		f.mark = f.conn.bytesWritten()
 	}
+	if f.conn != nil && f.http2 {
+		f.conn.attempts.Add(1)
+	}
 }
 
 // refuse ends the attempt that is ended by cancel before a byte of it leaves on the
-// connection that has come.
+// connection that has come. Nothing has left on those before.
 func (f *fence) refuse(conn net.Conn, why error, cancel func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.stop(cancel) {
-		f.cause = why
+		f.letGo()
+		f.conns, f.cause = 0, why
 		cancel()
 	}
 	if counted, http2 := countedConnOf(conn); !http2 { // see above
 		shut(counted, conn)
 	}
+}
+
+// refusal is why the attempt was refused a connection, nil where it was not. A base that
+// asks for another one all the same is refused that as well.
+func (f *fence) refusal() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.conns > 0 || f.stopped {
+		return nil
+	}
+	return f.cause
+}
+
+// letGo forgets the last connection, which others may want to end. f.mu is held.
+func (f *fence) letGo() {
+	if f.conn != nil && f.http2 {
+		f.conn.attempts.Add(-1)
+	}
+	f.conn, f.last = nil, nil
+}
+
+// end is called when the attempt has ended, and with it the reading of its answer.
+func (f *fence) end() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.judged = true
+	f.letGo()
 }
 
 // stop ends the call where another send of it may have left, and reports whether
@@ -194,7 +226,8 @@ func (f *fence) judge(err error, bodyFailed, trustRefusal bool) (Delivery, []Evi
 	if f.cause != nil {
 		err = f.cause // what the base says is what we did then
 	}
-	if f.http2 && !bodyFailed { // which has any text, and was read after the header was sent
+	// A body or a connection that fails has any text, and may do so after the header was sent.
+	if f.http2 && !bodyFailed && f.conn != nil && !f.conn.mimicsHTTP2() {
 		switch end := http2EndOf(err); {
 		case end == http2Unsent:
 			return DeliveryNotDelivered, []Evidence{{Source: SourceDelivery, Layer: LayerRouting}}, err
@@ -226,5 +259,6 @@ func shut(counted *countedConn, conn net.Conn) {
 		counted.poison()
 		conn = counted
 	}
-	conn.Close() // it is being given up
+	defer func() { _ = recover() }() // a base of another kind may report none, or one that is not to be closed
+	conn.Close()                     // it is being given up
 }

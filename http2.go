@@ -75,7 +75,8 @@ type http2Conn struct {
 	under net.Conn
 	since time.Time
 	// requests are those without an answer. InFlight has not all of them: one that waits
-	// for a stream, as the peer lets it have fewer than when it came, is in between.
+	// for a stream, as the peer lets it have fewer than when it came, is in between. And it
+	// has others: those that were given up, until the peer answers a ping.
 	requests atomic.Int32
 
 	// Under http2Pool.mu:
@@ -124,7 +125,7 @@ func (p *http2Pool) takeIdle() (idle []*http2Conn) {
 			switch {
 			case c.over || c.Err() != nil:
 				return false
-			case c.InFlight() > 0 || c.requests.Load() > 0:
+			case c.busy():
 				return true
 			}
 			c.over, c.idle = true, true
@@ -144,14 +145,22 @@ func (p *http2Pool) keep(at string, kept func(*http2Conn) bool) {
 	}
 }
 
+// busy reports whether the connection has a request, or an answer that is being read.
+func (c *http2Conn) busy() bool {
+	if counted, _ := countedConnOf(c.under); counted != nil {
+		return c.requests.Load() > 0 || counted.attempts.Load() > 0
+	}
+	return c.requests.Load() > 0 || c.InFlight() > 0
+}
+
 // live reports whether the connection has a stream or takes one. It closes one that does
-// neither, as after a GOAWAY that its peer leaves at that; then what waits for a stream of
-// it is unsent. The pool's mu is held.
+// neither, as after a GOAWAY that its peer leaves at that, or where the peer is silent; then
+// what waits for a stream of it is unsent. The pool's mu is held.
 func (c *http2Conn) live() bool {
 	switch {
 	case c.over || c.Err() != nil:
 		return false
-	case c.InFlight() > 0 || c.Available() > 0:
+	case c.Available() > 0 || c.InFlight() > 0 && c.busy():
 		return true
 	}
 	c.over = true
@@ -306,6 +315,11 @@ func (c *http2Conn) roundTrip(req *http.Request, reused bool) (*http.Response, e
 	defer c.requests.Add(-1)
 	if trace := httptrace.ContextClientTrace(req.Context()); trace != nil && trace.GotConn != nil {
 		trace.GotConn(httptrace.GotConnInfo{Conn: c.under, Reused: reused, WasIdle: reused && c.InFlight() == 1})
+	}
+	if err := req.Context().Err(); err != nil { // as where the attempt was refused the connection
+		c.Release()
+		closeBody(req.Body)
+		return nil, err
 	}
 	return c.RoundTrip(req)
 }

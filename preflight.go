@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"strconv"
 	"time"
@@ -172,14 +173,19 @@ func (f *preflight) ask(now time.Time) (Authorization, error) {
 
 // stillCleared asks once more what preflight did, when the base has a connection: it may
 // have been waited for, and what was agreed may have been taken back meanwhile, or another
-// task denied. Nothing has left yet.
-func (a *attempt) stillCleared() error {
+// task denied. Nothing has left yet, and nothing will on a connection of ours; of others
+// nobody could tell, so there preflight's word stands.
+func (a *attempt) stillCleared(conn net.Conn) error {
 	c := callOf(a.parent)
 	agreed := a.warrant.Basis > BasisNoObligation
 	if !agreed && !c.deniable() {
 		return nil
 	}
-	f, now := c.preflight, time.Now() // a copy: what it finds is not for the decision
+	if counted, _ := countedConnOf(conn); counted == nil {
+		return nil
+	}
+	f, now := c.preflight, time.Now()
+	f.details = nil // what it finds is not for the decision
 	auth, err := f.ask(now)
 	switch r := f.rule(auth, err, now); {
 	case !r.ok():

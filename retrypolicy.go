@@ -228,10 +228,12 @@ func stop(why Reason) refusal { return refusal{outcome: OutcomeRoutingFailed, re
 
 // resendAgain makes a resend ready that was taken back, or says why there is none.
 func (c *call) resendAgain() refusal {
-	r := stop(ReasonBodyNotReplayable)
+	var r refusal
 	if c.Err() != nil || c.requestCanceled() {
 		r = c.ended()
-	} else if c.body.rewind(c.in) {
+	} else if err := c.resumable(); err != nil {
+		r = refusal{OutcomeRoutingFailed, c.mending.own.reason, err}
+	} else {
 		r = c.clearResend()
 	}
 	if !r.ok() {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 )
 
 // ownBase returns a base that can prove what it delivered. An *http.Transport is
@@ -77,6 +78,8 @@ func transportOf(base http.RoundTripper) *http.Transport {
 type countedConn struct {
 	net.Conn
 
+	attempts atomic.Int32 // that have it, on HTTP/2, and have not ended
+
 	mu      sync.Mutex
 	started uint64 // writes begun
 	writing int    // writes under way
@@ -87,6 +90,7 @@ type countedConn struct {
 	http2   bool   // HTTP/2 is spoken on it: so said its first bytes, or the TLS above
 	known   bool   // http2 is settled for the TLS above
 	err     error  // the first error of a read or write
+	mimics  bool   // one of them reads like net/http's own of HTTP/2
 	gone    func() // told of each Close; nil: nobody asks
 	begun   begun
 }
@@ -148,9 +152,20 @@ func (c *countedConn) end(n int64, err error) {
 
 // note keeps the first error. c.mu is held.
 func (c *countedConn) note(err error) {
+	if err == nil {
+		return
+	}
+	c.mimics = c.mimics || http2EndOf(err) != http2Other
 	if c.err == nil {
 		c.err = err
 	}
+}
+
+// mimicsHTTP2 reports whether the connection has failed as if net/http had said so.
+func (c *countedConn) mimicsHTTP2() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mimics
 }
 
 func (c *countedConn) Write(p []byte) (int, error) {
