@@ -39,7 +39,8 @@ type RetryPolicy struct {
 	// REFUSED_STREAM or a GOAWAY below it (RFC 9113, section 8.7), that it has not
 	// processed the request: that is then routing evidence, good for one resend.
 	// False: it is the peer's word only, and proves nothing. A GOAWAY is known as one
-	// over TLS, where the base is an *http.Transport with net/http's own HTTP/2.
+	// over TLS, where the base is an *http.Transport with net/http's own HTTP/2 and
+	// without a DialTLSContext.
 	TrustHTTP2Refusal bool
 }
 
