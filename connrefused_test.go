@@ -59,20 +59,13 @@ func TestTakenBackIsBounded(t *testing.T) {
 			}))
 			t.Cleanup(server.Close)
 			book, key := &PolicyBook{}, PolicyKey{Peer: "b", Capability: "c", Epoch: 1}
-			agree := func(n int64) {
-				digest := fmt.Sprint("sha256:", n)
-				if err := book.Advertise(Advertisement{key, digest}); err != nil {
-					t.Error(err)
-				}
-				book.Accept(Policy{PolicyKey: key, Digest: digest})
-			}
-			agree(0)
+			agreeOn(t, book, key, "sha256:0")
 			tr := newTestTransport(t, Config{
 				Book: book, Peers: []Peer{testPeer("b", server.URL)},
 				Anchors: anchorFunc(func(context.Context, string) (Anchor, error) { return Anchor{Version: "v1"}, nil }),
 				Base: &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 					if n := dials.Add(1); !resend || n > 1 {
-						agree(n)
+						agreeOn(t, book, key, fmt.Sprint("sha256:", n))
 					}
 					return new(net.Dialer).DialContext(ctx, network, address)
 				}},

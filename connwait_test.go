@@ -16,6 +16,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// agreeOn has the peer offer the digest, and our side accept it.
+func agreeOn(t *testing.T, book *PolicyBook, key PolicyKey, digest string) {
+	t.Helper()
+	if err := book.Advertise(Advertisement{key, digest}); err != nil {
+		t.Error(err)
+	}
+	book.Accept(Policy{PolicyKey: key, Digest: digest})
+}
+
 // TestAgreementEndsBeforeConnection: what was agreed when a task went to the base, and is
 // no more when a connection has come, is not sent. The connection of others goes on.
 func TestAgreementEndsBeforeConnection(t *testing.T) {
@@ -51,10 +60,7 @@ func TestAgreementEndsBeforeConnection(t *testing.T) {
 					}
 					return new(net.Dialer).DialContext(ctx, network, address)
 				}
-				if err := book.Advertise(Advertisement{key, "sha256:1"}); err != nil {
-					t.Fatal(err)
-				}
-				book.Accept(Policy{PolicyKey: key, Digest: "sha256:1"})
+				agreeOn(t, book, key, "sha256:1")
 				peer := testPeer("b", server.URL)
 				peer.Hold.Max = -1
 				tr := newTestTransport(t, Config{Base: base, Book: book, Peers: []Peer{peer}})
@@ -104,10 +110,7 @@ func TestAgreementEndsBeforeResend(t *testing.T) {
 			}))
 			t.Cleanup(server.Close)
 			book, key := &PolicyBook{}, PolicyKey{Peer: "b", Capability: "c", Epoch: 1}
-			if err := book.Advertise(Advertisement{key, "sha256:1"}); err != nil {
-				t.Fatal(err)
-			}
-			book.Accept(Policy{PolicyKey: key, Digest: "sha256:1"})
+			agreeOn(t, book, key, "sha256:1")
 			tr := newTestTransport(t, Config{
 				Book: book, Peers: []Peer{testPeer("b", server.URL)},
 				Anchors: anchorFunc(func(context.Context, string) (Anchor, error) {
@@ -186,10 +189,7 @@ func TestAgreementEndsAndComesBack(t *testing.T) {
 					}
 					return new(net.Dialer).DialContext(ctx, network, address)
 				}
-				if err := book.Advertise(Advertisement{key, "sha256:1"}); err != nil {
-					t.Fatal(err)
-				}
-				book.Accept(Policy{PolicyKey: key, Digest: "sha256:1"})
+				agreeOn(t, book, key, "sha256:1")
 				var tr *Transport
 				tr = newTestTransport(t, Config{
 					Base: base, Book: book, Peers: []Peer{testPeer("b", server.URL)},
@@ -318,10 +318,7 @@ func TestAgreementOnAnotherBasis(t *testing.T) {
 func TestHeldAfterAnchor(t *testing.T) {
 	t.Parallel()
 	book, key := &PolicyBook{}, PolicyKey{Peer: "b", Capability: "c", Epoch: 1}
-	if err := book.Advertise(Advertisement{key, "sha256:1"}); err != nil {
-		t.Fatal(err)
-	}
-	book.Accept(Policy{PolicyKey: key, Digest: "sha256:1"})
+	agreeOn(t, book, key, "sha256:1")
 	ctx, cancel := context.WithCancel(ContextWithTask(t.Context(), Task{Capability: "c", Obligations: Terms{"r": "eu"}}))
 	tr := newTestTransport(t, Config{
 		Book: book, Peers: []Peer{testPeer("b", "https://b.example")},
@@ -355,20 +352,14 @@ func TestAgreementReplacedBeforeResend(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	book, key := &PolicyBook{}, PolicyKey{Peer: "b", Capability: "c", Epoch: 1}
-	agree := func(digest string) {
-		if err := book.Advertise(Advertisement{key, digest}); err != nil {
-			t.Error(err)
-		}
-		book.Accept(Policy{PolicyKey: key, Digest: digest})
-	}
-	agree("sha256:1")
+	agreeOn(t, book, key, "sha256:1")
 	m := newVTMetrics()
 	tr := newTestTransport(t, Config{
 		Book: book, Peers: []Peer{testPeer("b", server.URL)}, MeterProvider: m.provider,
 		Anchors: anchorFunc(func(context.Context, string) (Anchor, error) { return Anchor{Version: "v1"}, nil }),
 		Base: &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			if dials.Add(1) == 2 {
-				agree("sha256:2")
+				agreeOn(t, book, key, "sha256:2")
 			}
 			return new(net.Dialer).DialContext(ctx, network, address)
 		}},

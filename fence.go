@@ -77,10 +77,11 @@ func (f *fence) gotConn(info httptrace.GotConnInfo, cancel func()) {
 	f.conns, f.cause = min(f.conns+1, 2), nil
 	f.last, f.reused = info.Conn, info.Reused
 	f.conn, f.http2 = countedConnOf(info.Conn)
-	if f.conn != nil {
-		f.mark = f.conn.bytesWritten()
+	if f.conn == nil {
+		return
 	}
-	if f.conn != nil && f.http2 {
+	f.mark = f.conn.bytesWritten()
+	if f.http2 {
 		f.conn.attempts.Add(1)
 	}
 }
